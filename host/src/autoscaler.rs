@@ -195,7 +195,7 @@ impl Autoscaler {
             () = inputs.stop.cancelled() => Event::Stop,
             () = inputs.fence.changed() => Event::Leadership,
             Some(files) = inputs.policy_files.recv(), if self.reloading.is_idle() => Event::Files(files),
-            reloads = self.reloading.ended() => Event::Reloaded(reloads),
+            reloads = self.reloading.news() => Event::Reloaded(reloads),
             Some(note) = inputs.notes.recv() => Event::Note(note),
             Some(report) = inputs.watches.recv() => Event::Watched(report),
             () = self.actor.finished() => Event::Acted,

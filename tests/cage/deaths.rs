@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use kproxide::policy::{CallError, Engine, LoadError, Module};
+use kproxide::policy::{Budget, CallError, Directories, Engine, Library, LoadError, Module};
 use kproxide_builtins::{HOSTILE, builtin};
-use kproxide_planner::question::Question;
+use kproxide_planner::question::{AnswerBody, Question};
 use kproxide_testkit::eventually;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::Instant;
@@ -130,6 +131,55 @@ async fn a_worker_ends_with_the_last_who_has_its_policy() {
     .await;
 }
 
+/// Two files, of which pools use one. The other is asked again later, and its bytes lie on the disk alone.
+#[tokio::test]
+async fn workers_of_policies_that_no_pool_uses_end_and_come_back() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["spread", "pack"] {
+        std::fs::write(folder.path().join(format!("{name}.wasm")), wasm(name)).unwrap();
+    }
+    let library = Library::new(caged());
+    let mut directories = Directories::new(&[folder.path().to_path_buf()]);
+    let reloads = library.sync(directories.read()).await;
+    assert_eq!(reloads.len(), 2, "{reloads:?}");
+    assert_eq!(workers().len(), 2);
+    let question = to_spread();
+    let used = || {
+        let used = (question.pool().clone(), question.policy().clone());
+        [used].into_iter()
+    };
+    library.judge(used(), &mut Budget::unlimited()).await;
+    eventually(SOON, "the end of the one that is not used", async || {
+        (workers().len() == 1).then_some(())
+    })
+    .await;
+    let asked = |name: &str| {
+        let mut question = question.clone();
+        if let Question::Rank(rank) = &mut question {
+            rank.policy.policy.name = name.into();
+        }
+        question
+    };
+    for name in ["spread", "pack"] {
+        let answer = eventually(SOON, "the answer", async || {
+            let answer = library.ask(&asked(name), &mut Budget::unlimited()).await;
+            matches!(answer.body, AnswerBody::Ranking(_)).then_some(answer)
+        })
+        .await;
+        assert_eq!(answer.fallback, None, "{name}");
+    }
+    // What lies there now is another policy: it does not answer in the name of this one.
+    library.judge(used(), &mut Budget::unlimited()).await;
+    eventually(SOON, "the end of the other one", async || {
+        (workers().len() == 1).then_some(())
+    })
+    .await;
+    std::fs::write(folder.path().join("pack.wasm"), wasm("hostile")).unwrap();
+    let answer = library.ask(&asked("pack"), &mut Budget::unlimited()).await;
+    let said = answer.fallback.unwrap();
+    assert!(said.contains("another file lies in its place"), "{said}");
+}
+
 /// A worker has its three pipes, and nothing that the program has open.
 #[tokio::test]
 async fn f90_a_worker_gets_no_files_and_no_environment() {
@@ -175,7 +225,7 @@ async fn f83_f93_hostile_files_are_refused_and_end_nothing_but_their_workers() {
     let mut died = Vec::new();
     for (name, bytes) in files {
         let (began, size) = (Instant::now(), bytes.len());
-        let error = match engine.load_file(bytes.clone().into()).await {
+        let error = match engine.load_file(Arc::<[u8]>::from(bytes.clone())).await {
             Err(error) => error,
             Ok(module) => panic!("{name} is a policy: {module:?}"),
         };
@@ -184,7 +234,10 @@ async fn f83_f93_hostile_files_are_refused_and_end_nothing_but_their_workers() {
             died.push(name.clone());
             // It is not tried again.
             let before = workers();
-            let again = engine.load_file(bytes.into()).await.unwrap_err();
+            let again = engine
+                .load_file(Arc::<[u8]>::from(bytes))
+                .await
+                .unwrap_err();
             assert_eq!((again, workers()), (error, before), "{name}");
         }
         assert_eq!(in_time(&engine, &good).await, expected, "after {name}");

@@ -45,7 +45,7 @@ fn resident_bytes() -> u64 {
 fn files(bytes: Arc<[u8]>) -> PolicyFiles {
     let file = PolicyFile {
         path: "mine.wasm".into(),
-        content: Ok(bytes),
+        content: Ok(bytes.into()),
     };
     [("mine".into(), vec![file])].into()
 }

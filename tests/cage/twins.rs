@@ -1,5 +1,7 @@
 //! In a process of its own a policy says what it says in this one, and uses as many instructions.
 
+use std::sync::Arc;
+
 use fastrand::Rng;
 use kproxide::policy::{CallError, Engine, Execution};
 use kproxide_builtins::{BUILTINS, HOSTILE};
@@ -14,8 +16,14 @@ const QUESTIONS: usize = 50;
 async fn f90_a_policy_answers_the_same_in_a_process_of_its_own_for_the_same_instructions() {
     let (here, there) = (Engine::new(Execution::Inline).unwrap(), caged());
     for policy in BUILTINS {
-        let module = here.load_file(policy.wasm.into()).await.unwrap();
-        let twin = there.load_file(policy.wasm.into()).await.unwrap();
+        let module = here
+            .load_file(Arc::<[u8]>::from(policy.wasm))
+            .await
+            .unwrap();
+        let twin = there
+            .load_file(Arc::<[u8]>::from(policy.wasm))
+            .await
+            .unwrap();
         assert_eq!(module.info(), twin.info());
         assert_eq!(module.kinds(), twin.kinds());
         assert_eq!(module.digest(), twin.digest());
@@ -70,8 +78,16 @@ async fn f90_a_policy_fails_the_same_in_a_process_of_its_own() {
         );
     }
     for bytes in [&b"#!/bin/sh"[..], b"\0asm\x01\0\0\0", b"\0asm\x0d\0\x01\0"] {
-        let expected = here.load_file(bytes.into()).await.unwrap_err().to_string();
-        let said = there.load_file(bytes.into()).await.unwrap_err().to_string();
+        let expected = here
+            .load_file(Arc::<[u8]>::from(bytes))
+            .await
+            .unwrap_err()
+            .to_string();
+        let said = there
+            .load_file(Arc::<[u8]>::from(bytes))
+            .await
+            .unwrap_err()
+            .to_string();
         assert_eq!(said, expected);
     }
 }

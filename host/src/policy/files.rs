@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
+use super::content::Content;
 use super::engine::{LoadError, UNPACKED_BYTES_MAX, printable};
 
 /// Files as they lie there, by the name of their policy: that of the last directory first, then those of the same name in the directories before it.
@@ -22,7 +23,7 @@ pub type PolicyFiles = BTreeMap<Arc<str>, Vec<PolicyFile>>;
 pub struct PolicyFile {
     /// For people.
     pub path: Arc<str>,
-    pub content: Result<Arc<[u8]>, FilesError>,
+    pub content: Result<Content, FilesError>,
 }
 
 /// Policies in one directory, and their bytes together: a policy directory is no file store.
@@ -53,7 +54,7 @@ impl PolicyFile {
     pub fn alone(bytes: &[u8]) -> Vec<Self> {
         vec![Self {
             path: "(in memory)".into(),
-            content: Ok(bytes.into()),
+            content: Ok(Arc::<[u8]>::from(bytes).into()),
         }]
     }
 }
@@ -179,6 +180,7 @@ fn read_files(directory: &Path) -> io::Result<InDirectory> {
             }
             _ => Err(FilesError::TooMany { path: shown(path) }),
         };
+        let content = content.map(|bytes| Content::on_disk(path.clone(), &bytes));
         files.insert(name.into(), file_at(path, content));
     }
     for (name, legal, path) in misnamed.into_iter().take(FILES_MAX) {
@@ -196,7 +198,7 @@ fn read_files(directory: &Path) -> io::Result<InDirectory> {
     Ok(files)
 }
 
-fn file_at(path: &Path, content: Result<Arc<[u8]>, FilesError>) -> PolicyFile {
+fn file_at(path: &Path, content: Result<Content, FilesError>) -> PolicyFile {
     PolicyFile {
         path: shown(path).into(),
         content,

@@ -3,6 +3,7 @@
 //! A file that does not load, rejects settings that pools use, or fails its self-test is reported and leaves the module before it in place. A policy that
 //! keeps failing is not called again until its file or its settings change.
 
+mod judging;
 mod reload;
 mod together;
 
@@ -16,10 +17,11 @@ use kproxide_planner::ids::{Digest, PoolName};
 use kproxide_planner::question::{Answer, AnswerBody, Question};
 use tokio::time::{Instant, timeout};
 
-use super::PolicyFiles;
 use super::engine::{CALL_FUEL, CallError, Called, Engine, LoadError, Module};
 use super::schema;
+use super::{Content, PolicyFiles};
 
+pub use self::judging::Unfit;
 pub use self::reload::{Instead, Refusal, Reload, ReloadOutcome};
 
 /// Answers when a host-selection policy fails.
@@ -93,6 +95,8 @@ struct State {
     files: BTreeMap<Arc<str>, reload::Seen>,
     /// Since when files are known that were not looked at yet.
     expected: BTreeMap<Arc<str>, Instant>,
+    /// The file that is being loaded.
+    compiling: Option<Arc<str>>,
     /// Modules of files that answer.
     compiled: BTreeMap<Digest, Module>,
     /// What each pool uses, as its last question said: a new file must work with it.
@@ -141,15 +145,6 @@ impl Record {
             "kproxide does not call it after {failures} failures, {until}. The last failure: {last}"
         ))
     }
-}
-
-/// What is wrong with the policies of pools, beside their files.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Unfit {
-    /// What they say of their settings, where they do not accept them.
-    pub settings: BTreeMap<(PoolName, PolicyRef), String>,
-    /// Why kproxide does not call them any more.
-    pub given_up: BTreeMap<(PoolName, PolicyRef), String>,
 }
 
 /// The module that answers for a name.
@@ -459,15 +454,12 @@ impl Library {
         Ok(module)
     }
 
-    async fn compile(
-        &self,
-        digest: Digest,
-        bytes: impl FnOnce() -> Arc<[u8]>,
-    ) -> Result<Module, LoadError> {
-        if let Some(module) = self.lock().compiled.get(&digest) {
+    async fn compile(&self, content: &Content) -> Result<Module, LoadError> {
+        if let Some(module) = self.lock().compiled.get(content.digest()) {
             return Ok(module.clone());
         }
-        let module = self.engine.load_file(bytes()).await?;
+        let module = self.engine.load_file(content.clone()).await?;
+        let digest = content.digest().clone();
         self.lock().compiled.insert(digest, module.clone());
         Ok(module)
     }
@@ -510,54 +502,6 @@ impl Library {
             state.records.clear();
         }
         change(state.records.entry(key).or_default());
-    }
-
-    /// What is wrong with what pools use. Settings are checked once, when they or the policy are new; where the budget ends, the rest waits for the next
-    /// time.
-    pub async fn judge(
-        &self,
-        pools: impl Iterator<Item = (PoolName, PolicyUse)>,
-        budget: &mut Budget,
-    ) -> Unfit {
-        let mut unfit = Unfit::default();
-        for (pool, used) in pools {
-            self.note_use(&pool, &used);
-            for used in used.each() {
-                self.judge_one(&pool, &used, budget, &mut unfit).await;
-            }
-        }
-        unfit
-    }
-
-    async fn judge_one(
-        &self,
-        pool: &PoolName,
-        used: &PolicyUse,
-        budget: &mut Budget,
-        unfit: &mut Unfit,
-    ) {
-        let PolicyUse {
-            policy, settings, ..
-        } = used;
-        let Ok(module) = self.module(policy).await else {
-            return;
-        };
-        let subject = (pool.clone(), policy.clone());
-        let key = (module.digest().clone(), settings.clone());
-        let given_up = self.lock().records.get(&key).and_then(Record::given_up);
-        if let Some(reason) = given_up {
-            unfit.given_up.insert(subject, reason);
-            return;
-        }
-        if budget.is_used_up() || !module.kinds().contains(&policy.kind) {
-            return;
-        }
-        let check = self.check_settings(&module, &policy.name, settings);
-        if let Some(Err(error)) = budget.time(check).await
-            && error.is_deterministic()
-        {
-            unfit.settings.insert(subject, error.to_string());
-        }
     }
 
     fn note_use(&self, pool: &PoolName, policy: &PolicyUse) {

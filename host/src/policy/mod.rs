@@ -8,6 +8,7 @@
 //!
 //! A policy is advice. The engine checks the form of an answer, the planner its content.
 
+mod content;
 mod engine;
 mod files;
 #[cfg(test)]
@@ -22,6 +23,7 @@ pub(crate) mod self_test;
 mod watch;
 mod worker;
 
+pub use content::Content;
 pub use engine::{CALL_FUEL, CallError, Called, Engine, Execution, LoadError, Module, PolicyInfo};
 pub(crate) use engine::{UNPACKED_BYTES_MAX, digest, unpacked};
 pub use files::{Directories, FilesError, PolicyFile, PolicyFiles};

@@ -85,6 +85,11 @@ pub(crate) const POLICY_MISSING: Reason = lasting(
     POOL,
     "There is no policy of that name. Mount its file, or correct spec.policies.",
 );
+pub(crate) const POLICY_LOADING: Reason = lasting(
+    "PolicyLoading",
+    POOL,
+    "The file of a policy is being compiled, and the pool waits for it. The message says which. It ends by itself.",
+);
 pub(crate) const POLICY_REFUSED: Reason = lasting(
     "PolicyRefused",
     "Ready and Degraded of NodePool",
@@ -243,7 +248,7 @@ pub(crate) const TOKEN_OVER_PRIVILEGED: Reason = lasting(
 );
 
 /// In the order of the list for people.
-const LISTED: [&Reason; 41] = [
+const LISTED: [&Reason; 42] = [
     &READY,
     &UNKNOWN,
     &INVALID_SETTINGS,
@@ -254,6 +259,7 @@ const LISTED: [&Reason; 41] = [
     &CLUSTER_MISSING,
     &NO_USABLE_CLUSTER,
     &POLICY_MISSING,
+    &POLICY_LOADING,
     &POLICY_REFUSED,
     &POLICY_FAILED,
     &LAUNCHES_FAIL,

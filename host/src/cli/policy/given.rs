@@ -63,7 +63,7 @@ impl Given {
     pub(in crate::cli) fn file(&self) -> PolicyFile {
         PolicyFile {
             path: self.place.as_str().into(),
-            content: Ok(self.packed.clone()),
+            content: Ok(self.packed.clone().into()),
         }
     }
 

@@ -12,7 +12,7 @@ use crate::args::Format;
 use crate::args::policy::List;
 use crate::cli::Exit;
 use crate::cli::plan::print;
-use crate::policy::{Directories, FilesError, PolicyFile, digest};
+use crate::policy::{Directories, PolicyFile, digest};
 use crate::whatif::table;
 
 #[derive(Debug, Serialize)]
@@ -40,12 +40,10 @@ pub(super) async fn list(args: &List, out: &mut impl Write) -> Result<Exit, Box<
         let of_file = files.remove(builtin.name).and_then(decides);
         let is_file = of_file.is_some();
         let bytes = of_file.unwrap_or_else(|| Ok(builtin.wasm.into()));
-        let bytes = bytes.map_err(|error| error.to_string());
         all.push(Listed::of(builtin.name, bytes, is_file, &tools).await);
     }
     let others = files.into_iter();
     for (name, bytes) in others.filter_map(|(name, files)| Some((name, decides(files)?))) {
-        let bytes = bytes.map_err(|error| error.to_string());
         all.push(Listed::of(&name, bytes, true, &tools).await);
     }
     match args.output {
@@ -56,8 +54,10 @@ pub(super) async fn list(args: &List, out: &mut impl Write) -> Result<Exit, Box<
 }
 
 /// That of the last directory.
-fn decides(files: Vec<PolicyFile>) -> Option<Result<Arc<[u8]>, FilesError>> {
-    files.into_iter().next().map(|file| file.content)
+fn decides(files: Vec<PolicyFile>) -> Option<Result<Arc<[u8]>, String>> {
+    let content = files.into_iter().next()?.content;
+    let content = content.map_err(|error| error.to_string());
+    Some(content.and_then(|it| it.read_here().map_err(|error| error.to_string())))
 }
 
 impl Listed {

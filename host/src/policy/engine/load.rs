@@ -74,6 +74,8 @@ pub enum LoadError {
     Refused(String),
     #[error("it cannot be loaded: {0}")]
     Died(String),
+    #[error("its file cannot be read again: {0}")]
+    Read(String),
     #[error("the engine lost it: {0}")]
     Lost(String),
 }

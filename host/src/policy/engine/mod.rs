@@ -13,7 +13,7 @@ mod store;
 mod ticker;
 mod unpack;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use kproxide_planner::facts::PolicyKind;
@@ -25,6 +25,7 @@ use wasmtime::component::Linker;
 
 use self::store::State;
 use self::ticker::Ticker;
+use super::content::Content;
 use super::worker::{Caged, Workers};
 
 pub(super) use self::check::REASON_BYTES_MAX;
@@ -267,16 +268,26 @@ impl Engine {
         self
     }
 
+    /// Ends the processes of these files: nobody uses them now. One that is asked again is started again.
+    pub(super) fn rest(&self, unused: &BTreeSet<Digest>) {
+        if let Some(workers) = &self.workers {
+            workers.rest(unused);
+        }
+    }
+
     /// Loads the bytes of others, in a process of its own where this engine has them.
     ///
     /// # Errors
-    /// As for [`Engine::load`]; or the process died over it.
-    pub async fn load_file(&self, bytes: Arc<[u8]>) -> Result<Module, LoadError> {
+    /// As for [`Engine::load`]; or the process died over it, or the file cannot be read again.
+    pub async fn load_file(&self, content: impl Into<Content>) -> Result<Module, LoadError> {
+        let content = content.into();
         let Some(workers) = &self.workers else {
+            let bytes = content.read().await;
+            let bytes = bytes.map_err(|error| LoadError::Read(error.to_string()))?;
             return self.load(bytes).await;
         };
-        let digest = digest(&bytes);
-        let (described, caged) = workers.load(&digest, bytes).await?;
+        let digest = content.digest().clone();
+        let (described, caged) = workers.load(content).await?;
         Ok(Module(Arc::new(Loaded {
             digest,
             info: described.info.printable(),

@@ -10,7 +10,7 @@ fn read(folder: &Path) -> PolicyFiles {
 fn content(files: &PolicyFiles, name: &str) -> Result<Vec<u8>, String> {
     let content = files[name][0].content.clone();
     content
-        .map(|bytes| bytes.to_vec())
+        .map(|content| content.read_here().unwrap().to_vec())
         .map_err(|error| error.to_string())
 }
 
@@ -135,10 +135,16 @@ fn the_later_directory_wins_and_one_that_is_not_there_is_empty() {
     let texts = files
         .values()
         .flatten()
-        .map(|file| file.content.as_deref().unwrap());
+        .map(|file| file.content.as_ref().unwrap().read_here().unwrap());
     assert_eq!(
-        (names(&files), texts.collect::<Vec<_>>()),
-        (vec!["a", "b"], vec![&b"first"[..], b"second", b"first"])
+        (
+            names(&files),
+            texts.map(|it| it.to_vec()).collect::<Vec<_>>()
+        ),
+        (
+            vec!["a", "b"],
+            vec![b"first".to_vec(), b"second".to_vec(), b"first".to_vec()]
+        )
     );
 }
 

@@ -3,15 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use kproxide_planner::facts::{PolicyKind, PolicyUse};
 use kproxide_planner::ids::{Digest, PoolName};
+use tokio::sync::mpsc;
 
 use super::{Library, Override, kind};
-use crate::policy::engine::{CallError, Module, digest, printable};
+use crate::policy::content::Content;
+use crate::policy::engine::{CallError, Module, printable};
 use crate::policy::files::{FilesError, PolicyFile, PolicyFiles};
 use crate::policy::self_test;
 
+/// So long nobody is told that a file is being loaded.
+const TOLD_AFTER: Duration = Duration::from_secs(1);
 /// Settings are shown to this length.
 const SETTINGS_SHOWN: usize = 200;
 
@@ -97,23 +102,36 @@ impl Seen {
 impl Library {
     /// Takes what lies in the policy directories now. Returns what changed since the last time.
     pub async fn sync(&self, files: PolicyFiles) -> Vec<Reload> {
-        self.expect(&files);
+        let (tell, mut told) = mpsc::unbounded_channel();
+        self.sync_telling(files, &tell).await;
+        drop(tell);
         let mut reloads = Vec::new();
+        while let Some(reload) = told.recv().await {
+            reloads.push(reload);
+        }
+        reloads
+    }
+
+    /// The same, and tells what became of each file as soon as it is known. No more is told than there are names of files, before and now, with two
+    /// outcomes each. Nobody need listen.
+    pub async fn sync_telling(&self, files: PolicyFiles, tell: &mpsc::UnboundedSender<Reload>) {
+        self.expect(&files);
         // What is small is soon loaded: a large one holds up no other.
         let bytes = |files: &[PolicyFile]| -> usize {
             let contents = files.iter().filter_map(|file| file.content.as_ref().ok());
-            contents.map(|bytes| bytes.len()).sum()
+            contents.map(Content::size).sum()
         };
         let mut by_size: Vec<_> = files.iter().collect();
         by_size.sort_by_key(|(_, files)| bytes(files));
         for (name, files) in by_size {
-            let outcomes = self.sync_files(name, files).await;
-            reloads.extend(outcomes.into_iter().map(|outcome| Reload {
-                policy: name.clone(),
-                outcome,
-            }));
+            self.lock().compiling = Some(name.clone());
+            for outcome in self.sync_files(name, files).await {
+                let policy = name.clone();
+                let _ = tell.send(Reload { policy, outcome });
+            }
         }
         let mut state = self.lock();
+        state.compiling = None;
         state.expected.clear();
         let gone: Vec<_> = state
             .files
@@ -125,7 +143,7 @@ impl Library {
             state.files.remove(&name);
             if state.overrides.remove(&name).is_some() {
                 let builtin = kproxide_builtins::builtin(&name).is_some();
-                reloads.push(Reload {
+                let _ = tell.send(Reload {
                     policy: name,
                     outcome: ReloadOutcome::Removed { builtin },
                 });
@@ -140,7 +158,29 @@ impl Library {
         state
             .compiled
             .retain(|digest, _| answering.contains(digest));
-        reloads
+    }
+
+    /// What keeps pools that name a file waiting for its first load. A moment is not told.
+    pub(super) fn loading(&self) -> BTreeMap<Arc<str>, String> {
+        let state = self.lock();
+        let loading = state.expected.iter();
+        let loading = loading.filter(|(_, since)| since.elapsed() >= TOLD_AFTER);
+        let told = |name: &Arc<str>| match &state.compiling {
+            Some(compiling) if compiling != name => {
+                format!("its file waits while that of policy {compiling} is compiled and tested")
+            }
+            Some(_) | None => "its file is being compiled and tested".to_owned(),
+        };
+        loading
+            .map(|(name, _)| {
+                let told = told(name);
+                let seconds = self.wait.as_secs();
+                (
+                    name.clone(),
+                    format!("{told}. The pool waits for it for up to {seconds} s"),
+                )
+            })
+            .collect()
     }
 
     /// Files that are refused as they lie there now, by the name of their policy.
@@ -169,10 +209,7 @@ impl Library {
 
     /// What is new about the files of a name.
     async fn sync_files(&self, name: &Arc<str>, files: &[PolicyFile]) -> Vec<ReloadOutcome> {
-        let content = |file: &PolicyFile| match &file.content {
-            Ok(bytes) => Ok(digest(bytes)),
-            Err(error) => Err(error.clone()),
-        };
+        let content = |file: &PolicyFile| file.content.clone().map(|it| it.digest().clone());
         let contents: Vec<_> = files.iter().map(content).collect();
         let uses = self.uses_of(name);
         let (refused_before, keeps_last_good) = {
@@ -193,10 +230,10 @@ impl Library {
         };
         let mut refused = None;
         let mut taken = None;
-        for (content, file) in contents.iter().zip(files) {
-            let tried = match (content, &file.content) {
-                (Ok(digest), Ok(bytes)) => self.try_file(name, digest, bytes, &uses).await,
-                (_, Err(error)) | (Err(error), _) => Err(error.to_string()),
+        for file in files {
+            let tried = match &file.content {
+                Ok(content) => self.try_file(name, content, &uses).await,
+                Err(error) => Err(error.to_string()),
             };
             match tried {
                 Ok(module) => {
@@ -245,12 +282,11 @@ impl Library {
     async fn try_file(
         &self,
         name: &Arc<str>,
-        digest: &Digest,
-        bytes: &Arc<[u8]>,
+        content: &Content,
         uses: &[(PoolName, PolicyUse)],
     ) -> Result<Module, String> {
         let module = self
-            .compile(digest.clone(), || bytes.clone())
+            .compile(content)
             .await
             .map_err(|error| error.to_string())?;
         let kinds = module.kinds();

@@ -1,7 +1,7 @@
 //! All children together: how many there are, what memory they share, and that one compiles at a time.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -15,6 +15,7 @@ use tokio::time::timeout;
 
 use super::process::{Gone, Process};
 use super::wire::{self, Described, Request, Response};
+use crate::policy::content::Content;
 use crate::policy::engine::{CALL_FUEL, CallError, LoadError, Replied, Reply};
 
 /// Children at once. The one that was asked least recently ends for another.
@@ -62,7 +63,9 @@ struct Shared {
 #[derive(Debug)]
 struct Policy {
     shared: Arc<Shared>,
-    bytes: Arc<[u8]>,
+    content: Content,
+    /// Kept while pools use it, because an older file that is still good may be gone from the disk. `None`: read again when they are needed.
+    bytes: Mutex<Option<Arc<[u8]>>>,
     /// `None`: it has ended, and is started again for the next question. Empty as well while it works: were the work given up, so would be the process.
     process: Arc<tokio::sync::Mutex<Option<Process>>>,
     /// What its process has taken of the memory; 0: there is none.
@@ -102,16 +105,16 @@ impl Workers {
     /// What the child says is wrong with it, or of what the child died. Bytes that a child has died of are not tried again.
     pub(in crate::policy) async fn load(
         &self,
-        digest: &Digest,
-        bytes: Arc<[u8]>,
+        content: Content,
     ) -> Result<(Described, Caged), LoadError> {
         let shared = &self.0;
-        if let Some(reason) = lock(&shared.dead).get(digest) {
+        if let Some(reason) = lock(&shared.dead).get(content.digest()) {
             return Err(LoadError::Died(reason.clone()));
         }
         let policy = Arc::new(Policy {
             shared: shared.clone(),
-            bytes,
+            content,
+            bytes: Mutex::default(),
             process: Arc::default(),
             held_bytes: AtomicU64::new(0),
             asked: AtomicU64::new(shared.asked.fetch_add(1, Relaxed)),
@@ -126,13 +129,32 @@ impl Workers {
                 Ok((described, Caged(policy)))
             }
             Err(Unstarted::Refused(reason)) => Err(LoadError::Refused(reason)),
+            Err(Unstarted::Unread(reason)) => Err(LoadError::Read(reason)),
             Err(Unstarted::Died(reason)) => {
                 let mut dead = lock(&shared.dead);
                 if dead.len() >= DEAD_MAX {
                     dead.clear();
                 }
-                dead.insert(digest.clone(), reason.clone());
+                dead.insert(policy.content.digest().clone(), reason.clone());
                 Err(LoadError::Died(reason))
+            }
+        }
+    }
+}
+
+impl Workers {
+    /// Ends the children of these files, and lets go of what can be read again.
+    pub(in crate::policy) fn rest(&self, unused: &BTreeSet<Digest>) {
+        let policies = lock(&self.0.policies);
+        let policies = policies.iter().filter_map(Weak::upgrade);
+        for policy in policies.filter(|it| unused.contains(it.content.digest())) {
+            if policy.content.is_on_disk() {
+                *lock(&policy.bytes) = None;
+            }
+            // One that is at work is left alone until the next time.
+            if let Ok(mut process) = policy.process.try_lock() {
+                policy.held_bytes.store(0, Relaxed);
+                drop(process.take());
             }
         }
     }
@@ -140,6 +162,8 @@ impl Workers {
 
 /// Why there is no child for a file.
 enum Unstarted {
+    /// Its file cannot be read again.
+    Unread(String),
     /// The child's words.
     Refused(String),
     Died(String),
@@ -149,13 +173,14 @@ impl Policy {
     async fn start(&self) -> Result<(Process, Described), Unstarted> {
         let shared = &self.shared;
         let _alone = shared.compiling.lock().await;
+        let bytes = self.read().await.map_err(Unstarted::Unread)?;
         let memory_bytes = shared.make_room();
         let load = async {
             let (process, refused) = Process::start(&shared.program, memory_bytes).await?;
             shared.tell(&refused);
-            let request = Request::Load(self.bytes.len() as u64);
+            let request = Request::Load(bytes.len() as u64);
             let mut message = wire::encode(&request).map_err(|error| error.to_string())?;
-            message.extend(&*self.bytes);
+            message.extend(&*bytes);
             let loaded = process.exchange(&message, shared.load).await;
             loaded.map_err(Gone::reason)
         };
@@ -172,6 +197,16 @@ impl Policy {
             }
             (process, _) => Err(Unstarted::Died(process.contradicts().await)),
         }
+    }
+
+    async fn read(&self) -> Result<Arc<[u8]>, String> {
+        if let Some(bytes) = &*lock(&self.bytes) {
+            return Ok(bytes.clone());
+        }
+        let bytes = self.content.read().await;
+        let bytes = bytes.map_err(|error| error.to_string())?;
+        *lock(&self.bytes) = Some(bytes.clone());
+        Ok(bytes)
     }
 
     /// The process, started again if it has ended. An asker who stops waiting does not stop the start.
@@ -193,9 +228,13 @@ impl Policy {
                         *slot = Some(process);
                         Ok(slot)
                     }
-                    Err(Unstarted::Refused(reason) | Unstarted::Died(reason)) => Err(
-                        CallError::Died(format!("it cannot be started again: {reason}")),
-                    ),
+                    Err(
+                        Unstarted::Refused(reason)
+                        | Unstarted::Died(reason)
+                        | Unstarted::Unread(reason),
+                    ) => Err(CallError::Died(format!(
+                        "it cannot be started again: {reason}"
+                    ))),
                 });
             });
             outcome

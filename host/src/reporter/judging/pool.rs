@@ -139,6 +139,12 @@ fn policy(
     around: &Around<'_>,
 ) -> Option<(&'static Reason, String)> {
     let PolicyRef { kind, name } = &used.policy;
+    if let Some(loading) = around.unfit.loading.get(name) {
+        return Some((
+            &reasons::POLICY_LOADING,
+            format!(": policy {name}: {loading}"),
+        ));
+    }
     let refusal = around.refusals.get(name);
     let is_replaced = |it: &&Refusal| matches!(it.instead, Instead::Nothing | Instead::Builtin);
     if let Some(refusal) = refusal.filter(is_replaced) {
@@ -354,6 +360,7 @@ mod tests {
         let unfit = Unfit {
             settings: of(PolicyKind::Labels).into_iter().collect(),
             given_up: of(PolicyKind::ScaleDown).into_iter().collect(),
+            loading: [("slow".into(), "its file is being compiled".to_owned())].into(),
         };
         for (field, value) in change
             .as_object()
@@ -405,6 +412,32 @@ mod tests {
             let text = said(&change);
             assert!(text.contains(expected), "{text}");
         }
+    }
+
+    #[test]
+    fn a_pool_whose_policy_is_being_loaded_says_so_and_no_other_does() {
+        assert_eq!(
+            said(&json!({"policies": {"hostSelection": {"use": "slow"}}})),
+            "PolicyLoading: spec.policies.hostSelection: policy slow: its file is being compiled"
+        );
+        assert_eq!(
+            said(&json!({"policies": {"hostSelection": {"use": "pack"}}})),
+            ""
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_with_one_of_several_policies_is_told_with_its_place() {
+        let together = json!({"policies": {"hostSelection": {
+            "filters": [{"use": "mine"}, {"use": "broken"}],
+            "scores": [{"use": "pack", "weight": 2}, {"use": "least-loaded"}],
+        }}});
+        assert_eq!(
+            said(&together),
+            "PolicyMissing: spec.policies.hostSelection.filters[mine]: there is no host-selection policy mine; mount mine.wasm or correct the name in NodePool workers; \
+             spec.policies.hostSelection.filters[broken]: the file of policy broken is refused and nothing else has that name: it is not WebAssembly; \
+             spec.policies.hostSelection.scores[least-loaded]: least-loaded is a scale-down policy; name a host-selection policy in NodePool workers"
+        );
     }
 
     #[test]

@@ -1,0 +1,91 @@
+//! What is wrong with the policies that pools use, whether or not they are asked now.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use kproxide_planner::facts::{PolicyRef, PolicyUse};
+use kproxide_planner::ids::PoolName;
+
+use super::{Budget, Library, Record};
+
+/// What is wrong with the policies of pools, beside their files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unfit {
+    /// What they say of their settings, where they do not accept them.
+    pub settings: BTreeMap<(PoolName, PolicyRef), String>,
+    /// Why kproxide does not call them any more.
+    pub given_up: BTreeMap<(PoolName, PolicyRef), String>,
+    /// Whose files are being loaded for the first time, and what for.
+    pub loading: BTreeMap<Arc<str>, String>,
+}
+
+impl Library {
+    /// What is wrong with what pools use. Settings are checked once, when they or the policy are new; where the budget ends, the rest waits for the next
+    /// time.
+    pub async fn judge(
+        &self,
+        pools: impl Iterator<Item = (PoolName, PolicyUse)>,
+        budget: &mut Budget,
+    ) -> Unfit {
+        let mut unfit = Unfit {
+            loading: self.loading(),
+            ..Unfit::default()
+        };
+        for (pool, used) in pools {
+            self.note_use(&pool, &used);
+            for used in used.each() {
+                self.judge_one(&pool, &used, budget, &mut unfit).await;
+            }
+        }
+        self.rest();
+        unfit
+    }
+
+    /// Processes of files that no pool uses end. Those of files that are being tried are none of theirs.
+    fn rest(&self) {
+        let state = self.lock();
+        let used = state.uses.values().flat_map(PolicyUse::each);
+        let used: BTreeSet<Arc<str>> = used.map(|it| it.policy.name).collect();
+        let of = |is_used: bool| {
+            let files = state.overrides.iter();
+            let files = files.filter(|(name, _)| used.contains(*name) == is_used);
+            files
+                .map(|(_, it)| it.module.digest().clone())
+                .collect::<BTreeSet<_>>()
+        };
+        let (used, mut unused) = (of(true), of(false));
+        unused.retain(|digest| !used.contains(digest));
+        self.engine.rest(&unused);
+    }
+
+    async fn judge_one(
+        &self,
+        pool: &PoolName,
+        used: &PolicyUse,
+        budget: &mut Budget,
+        unfit: &mut Unfit,
+    ) {
+        let PolicyUse {
+            policy, settings, ..
+        } = used;
+        let Ok(module) = self.module(policy).await else {
+            return;
+        };
+        let subject = (pool.clone(), policy.clone());
+        let key = (module.digest().clone(), settings.clone());
+        let given_up = self.lock().records.get(&key).and_then(Record::given_up);
+        if let Some(reason) = given_up {
+            unfit.given_up.insert(subject, reason);
+            return;
+        }
+        if budget.is_used_up() || !module.kinds().contains(&policy.kind) {
+            return;
+        }
+        let check = self.check_settings(&module, &policy.name, settings);
+        if let Some(Err(error)) = budget.time(check).await
+            && error.is_deterministic()
+        {
+            unfit.settings.insert(subject, error.to_string());
+        }
+    }
+}
