@@ -292,7 +292,8 @@ pub(super) fn launches(plan: &Plan) -> Vec<Launch> {
                     [pod, ..] => format!("for {pod_count} pending pods such as {pod}"),
                 },
                 choice: placement.map(|one| one.reason.clone()).unwrap_or_default(),
-                score: placement.map_or(0.0, |one| one.score),
+                // YAML and JSON write the last digits of a number differently.
+                score: placement.map_or(0.0, |one| (one.score * 1e4).round() / 1e4),
                 pods,
                 pod_count,
             }

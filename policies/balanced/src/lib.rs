@@ -2,7 +2,7 @@
 
 use kproxide_policy_sdk::{
     About, Candidate, Context, HostSelection, NoSettings, Policy, PolicyError, Ranking, Request,
-    percent,
+    Resources, percent,
 };
 
 /// Neither a busy CPU nor a full memory shall be overlooked.
@@ -12,7 +12,7 @@ impl Policy for Balanced {
     const ABOUT: About = About {
         name: "balanced",
         version: env!("CARGO_PKG_VERSION"),
-        description: "the mean of the share of the CPU that is idle and not promised and the share of the memory that is available",
+        description: "the mean of the share of the CPU that is idle, weighed by the cores promised per thread, and the share of the memory that is available",
         settings_schema: NoSettings::SCHEMA,
     };
     type Settings = NoSettings;
@@ -22,25 +22,26 @@ impl HostSelection for Balanced {
     fn rank(
         _: &Context,
         _: &NoSettings,
-        _: &Request,
+        request: &Request,
         candidates: &[Candidate],
     ) -> Result<Ranking, PolicyError> {
-        Ok(Ranking::by_score(candidates, score))
+        Ok(rank(&request.machine.size, candidates))
     }
 }
 
-fn score(candidate: &Candidate) -> (f64, String) {
+fn rank(machine: &Resources, candidates: &[Candidate]) -> Ranking {
+    Ranking::by_score(candidates, |candidate| score(machine, candidate))
+}
+
+fn score(machine: &Resources, candidate: &Candidate) -> (f64, String) {
     let memory = candidate.memory_share();
     // What is idle may be promised already, and what is not promised may be busy.
-    let (idle, unpromised) = (candidate.cpu_share(), candidate.unpromised_cpu_share());
-    let (cpu, what) = if idle <= unpromised {
-        (idle, "idle")
-    } else {
-        (unpromised, "not promised yet")
-    };
+    let idle = candidate.cpu_share();
+    let cpu = idle * candidate.unpromised_cpu_share(machine);
     let reason = format!(
-        "{} % of its CPU is {what}, {} % of its memory is available",
-        percent(cpu),
+        "{} % of its CPU is idle, {} % of its threads are promised, {} % of its memory is available",
+        percent(idle),
+        percent(candidate.promised_per_thread(machine)),
         percent(memory)
     );
     (f64::midpoint(cpu, memory), reason)
@@ -57,8 +58,9 @@ mod tests {
 
     use super::*;
 
+    /// For a machine of 16 cores, on servers of 16 threads: of the CPU half is left to a promise more.
     fn rank(candidates: &[Candidate]) -> Ranking {
-        Ranking::by_score(candidates, score)
+        super::rank(&resources(16, 8), candidates)
     }
 
     fn loaded(name: &str, cpu_usage: f64, committed_gib: u64) -> Candidate {
@@ -70,28 +72,31 @@ mod tests {
 
     #[test]
     fn the_mean_decides() {
-        // Means: 0.5, 0.625, 0.5625.
+        // Means: 0.25, 0.5, 0.53125.
         let candidates = [
             loaded("a", 0.0, 64),
             loaded("b", 0.5, 16),
             loaded("c", 0.875, 0),
         ];
         let ranking = rank(&candidates);
-        assert_eq!(tried_in_order(&ranking, &candidates), ["b", "c", "a"]);
-        assert_eq!(ranking.placements[1].score, 0.625);
+        assert_eq!(tried_in_order(&ranking, &candidates), ["c", "b", "a"]);
+        assert_eq!(ranking.placements[1].score, 0.5);
         assert_eq!(
             ranking.placements[1].reason,
-            "50 % of its CPU is idle, 75 % of its memory is available"
+            "50 % of its CPU is idle, 100 % of its threads are promised, 75 % of its memory is available"
         );
     }
 
     #[test]
     fn r30_an_idle_cpu_that_is_promised_to_machines_is_not_free() {
-        // 8 cores are promised on each; threads count twice.
-        let [few, many] = [("few", 8), ("many", 64)].map(|(name, threads)| Candidate {
-            committed: resources(8, 0),
-            available: resources(threads * 2 - 8, 64),
-            ..loaded(name, 0.0, 0)
+        // 8 cores are promised on each.
+        let [few, many] = [("few", 8), ("many", 64)].map(|(name, threads)| {
+            let mut it = Candidate {
+                committed: resources(8, 0),
+                ..loaded(name, 0.0, 0)
+            };
+            it.hypervisor.capacity = resources(threads, 64);
+            it
         });
         let busy = Candidate {
             cpu_usage: 0.75,
@@ -105,13 +110,13 @@ mod tests {
         );
         assert_eq!(
             ranking.placements[0].reason,
-            "50 % of its CPU is not promised yet, 100 % of its memory is available"
+            "100 % of its CPU is idle, 300 % of its threads are promised, 100 % of its memory is available"
         );
     }
 
     #[test]
     fn equals_go_by_name() {
-        let candidates = [loaded("b", 0.5, 0), loaded("a", 0.0, 32)];
+        let candidates = [loaded("b", 0.5, 16), loaded("a", 0.5, 16)];
         assert_eq!(tried_in_order(&rank(&candidates), &candidates), ["a", "b"]);
     }
 

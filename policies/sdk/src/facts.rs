@@ -1,7 +1,7 @@
 //! Figures that policies derive from the facts about a hypervisor. Each is defined here once, so that two policies mean
 //! the same thing by the same word.
 
-use crate::Candidate;
+use crate::{Candidate, Resources};
 
 impl Candidate {
     /// Whether a machine may be placed here. Only such candidates may be ranked.
@@ -32,16 +32,30 @@ impl Candidate {
         ratio(available, available + taken)
     }
 
-    /// The part of the cores given to virtual machines that is not promised to one yet, 0.0 to 1.0: available over
-    /// (threads × overcommit − system-reserved).
+    /// Cores that are promised for each thread of the hypervisor, with those of a machine that would be placed there: 0.5
+    /// where half of the threads are promised, 2.0 where each is promised twice.
     ///
     /// What Proxmox measures says nothing of machines that are new or idle. Promises count from the decision on, and
     /// 2 cores are half of a server with 4 threads and little of one with 64.
-    pub fn unpromised_cpu_share(&self) -> f64 {
-        let available = u128::from(self.available.milli_cores);
-        let promised =
-            u128::from(self.committed.milli_cores) + u128::from(self.in_flight.milli_cores);
-        ratio(available, available + promised)
+    pub fn promised_per_thread(&self, machine: &Resources) -> f64 {
+        ratio(self.promised(machine), self.capacity_of_cpu())
+    }
+
+    /// The part of the CPU that is left to a promise more, 0.0 to 1.0: threads over (threads + promised cores), with those
+    /// of a machine that would be placed there. 0.5 where each thread is promised once; never 0 where there are threads,
+    /// whatever may be promised beyond them.
+    pub fn unpromised_cpu_share(&self, machine: &Resources) -> f64 {
+        let threads = self.capacity_of_cpu();
+        ratio(threads, threads + self.promised(machine))
+    }
+
+    fn capacity_of_cpu(&self) -> u128 {
+        self.hypervisor.capacity.milli_cores.into()
+    }
+
+    fn promised(&self, machine: &Resources) -> u128 {
+        let each = [self.committed, self.in_flight, *machine];
+        each.iter().map(|it| u128::from(it.milli_cores)).sum()
     }
 }
 
@@ -107,20 +121,25 @@ mod tests {
 
     #[test]
     fn r30_promised_cores_weigh_more_on_a_server_with_few_threads() {
-        // Threads count twice. 2 cores are promised and 2 in flight: 4 of 8, and 4 of 128.
-        let [small, big] = [4, 64].map(|threads| Candidate {
-            committed: resources(2, 0),
-            in_flight: resources(2, 0),
-            available: resources(threads * 2 - 4, 0),
-            ..candidate("a")
+        // 2 cores are promised and 2 in flight, and the machine wants 4.
+        let [small, big] = [4, 64].map(|threads| {
+            let mut it = Candidate {
+                committed: resources(2, 0),
+                in_flight: resources(2, 0),
+                ..candidate("a")
+            };
+            it.hypervisor.capacity = resources(threads, 64);
+            it
         });
-        assert_eq!(small.unpromised_cpu_share(), 0.5);
-        assert_eq!(big.unpromised_cpu_share(), 0.96875);
-        let none = Candidate {
-            available: resources(0, 0),
-            ..candidate("a")
-        };
-        assert_eq!(none.unpromised_cpu_share(), 0.0);
+        let machine = resources(4, 8);
+        assert_eq!(small.promised_per_thread(&machine), 2.0);
+        assert_eq!(big.promised_per_thread(&machine), 0.125);
+        assert_eq!(small.unpromised_cpu_share(&machine), 4.0 / 12.0);
+        assert_eq!(big.unpromised_cpu_share(&machine), 64.0 / 72.0);
+        let mut none = candidate("a");
+        none.hypervisor.capacity = resources(0, 0);
+        assert_eq!(none.unpromised_cpu_share(&machine), 0.0);
+        assert_eq!(none.promised_per_thread(&machine), 0.0);
     }
 
     #[test]

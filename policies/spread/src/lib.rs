@@ -1,8 +1,8 @@
-//! `spread`: hypervisors without a machine first, then those with most left of what they have least of. The default.
+//! `spread`: hypervisors without a machine first, then those with most memory left, unless their CPU is promised. The default.
 
 use kproxide_policy_sdk::{
     About, Candidate, Context, HostSelection, NoSettings, Policy, PolicyError, Ranking, Request,
-    percent,
+    Resources, percent,
 };
 
 /// Losing one hypervisor shall cost as few machines as possible.
@@ -12,7 +12,7 @@ impl Policy for Spread {
     const ABOUT: About = About {
         name: "spread",
         version: env!("CARGO_PKG_VERSION"),
-        description: "hypervisors without a machine first, the others by the share of memory or CPU that can still be given, whichever is less",
+        description: "hypervisors without a machine first, the others by the share of memory that can still be given, and of several alike the one with the fewest cores promised per thread",
         settings_schema: NoSettings::SCHEMA,
     };
     type Settings = NoSettings;
@@ -22,22 +22,29 @@ impl HostSelection for Spread {
     fn rank(
         _: &Context,
         _: &NoSettings,
-        _: &Request,
+        request: &Request,
         candidates: &[Candidate],
     ) -> Result<Ranking, PolicyError> {
-        Ok(Ranking::by_score(candidates, score))
+        Ok(rank(&request.machine.size, candidates))
     }
 }
 
+fn rank(machine: &Resources, candidates: &[Candidate]) -> Ranking {
+    Ranking::by_score(candidates, |candidate| score(machine, candidate))
+}
+
 /// Both groups are ordered by what can still be given; the upper half of the scores is for the empty ones.
-fn score(candidate: &Candidate) -> (f64, String) {
-    let (memory, cpu) = (candidate.memory_share(), candidate.unpromised_cpu_share());
-    let share = memory.min(cpu);
-    let left = if memory <= cpu {
-        format!("{} % of its memory is available", percent(memory))
-    } else {
-        format!("{} % of its CPU is not promised yet", percent(cpu))
-    };
+///
+/// The product keeps the order by memory among servers whose CPU is promised alike, and the order by CPU among servers
+/// with as much memory.
+fn score(machine: &Resources, candidate: &Candidate) -> (f64, String) {
+    let memory = candidate.memory_share();
+    let share = memory * candidate.unpromised_cpu_share(machine);
+    let left = format!(
+        "{} % of its memory is available, {} % of its threads are promised",
+        percent(memory),
+        percent(candidate.promised_per_thread(machine))
+    );
     match candidate.machines {
         0 => (0.5 + share / 2.0, format!("no machine yet, {left}")),
         1 => (share / 2.0, format!("1 machine already, {left}")),
@@ -56,8 +63,9 @@ mod tests {
 
     use super::*;
 
+    /// For a machine of 4 cores, on servers of 16 threads.
     fn rank(candidates: &[Candidate]) -> Ranking {
-        Ranking::by_score(candidates, score)
+        super::rank(&resources(4, 8), candidates)
     }
 
     fn with_machines(name: &str, committed_gib: u64, machines: u32) -> Candidate {
@@ -101,38 +109,66 @@ mod tests {
         assert_eq!(
             said,
             [
-                (0.75, "no machine yet, 50 % of its memory is available"),
-                (0.25, "1 machine already, 50 % of its memory is available"),
-                (0.0, "3 machines already, 0 % of its memory is available"),
+                // 4 of 16 threads are promised: 0.8.
+                (
+                    0.7,
+                    "no machine yet, 50 % of its memory is available, 25 % of its threads are promised"
+                ),
+                (
+                    0.2,
+                    "1 machine already, 50 % of its memory is available, 25 % of its threads are promised"
+                ),
+                (
+                    0.0,
+                    "3 machines already, 0 % of its memory is available, 25 % of its threads are promised"
+                ),
             ]
         );
     }
 
-    #[test]
-    fn r30_servers_of_4_and_of_64_threads_get_machines_by_what_they_have_left() {
-        // Machines of 2 cores and 4 GiB on servers of 64 GiB whose threads count four times.
-        let loaded = |name, machines: u64, threads: u64| Candidate {
+    /// A server of 64 GiB on which there are so many machines of 2 cores and 4 GiB.
+    fn loaded(name: &str, machines: u64, threads: u64) -> Candidate {
+        let mut candidate = Candidate {
             committed: resources(2 * machines, 4 * machines),
             available: resources(threads * 4 - 2 * machines, 64 - 4 * machines),
             machines: machines as u32,
             ..candidate_with(name, 0)
         };
+        candidate.hypervisor.capacity = resources(threads, 64);
+        candidate
+    }
+
+    #[test]
+    fn r30_of_servers_of_4_and_of_64_threads_the_one_with_fewer_cores_promised_per_thread_gets_the_machines()
+     {
         let (mut small, mut big) = (0, 0);
-        for _ in 0..12 {
+        for _ in 0..8 {
             let candidates = [loaded("big", big, 64), loaded("small", small, 4)];
-            match tried_in_order(&rank(&candidates), &candidates)[0] {
+            let ranking = super::rank(&resources(2, 4), &candidates);
+            match tried_in_order(&ranking, &candidates)[0] {
                 "big" => big += 1,
                 _ => small += 1,
             }
         }
-        assert_eq!((small, big), (4, 8));
-        let said = rank(&[loaded("small", 4, 4), loaded("big", 8, 64)]);
         assert_eq!(
-            [&*said.placements[0].reason, &*said.placements[1].reason],
-            [
-                "4 machines already, 50 % of its CPU is not promised yet",
-                "8 machines already, 50 % of its memory is available"
-            ]
+            (small, big),
+            (1, 7),
+            "one, because it was without a machine"
+        );
+    }
+
+    #[test]
+    fn of_servers_whose_threads_are_promised_alike_the_one_with_more_memory_left_goes_first() {
+        let candidates = [loaded("a", 3, 16), loaded("b", 3, 16), loaded("c", 3, 16)];
+        let with = |mut candidate: Candidate, gib| {
+            candidate.available.memory_bytes = resources(0, gib).memory_bytes;
+            candidate
+        };
+        let [a, b, c] = candidates;
+        let candidates = [with(a, 20), with(b, 22), with(c, 21)];
+        assert_eq!(
+            tried_in_order(&rank(&candidates), &candidates),
+            ["b", "c", "a"]
         );
     }
 
