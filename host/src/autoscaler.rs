@@ -256,8 +256,7 @@ impl Autoscaler {
         for refused in &started.refused_anchors {
             self.reporter.refused_anchor(refused, &self.world, now);
         }
-        let (excess, lacking) = (self.clusters.excess(), self.clusters.lacking());
-        self.reporter.judge_credentials(excess, lacking);
+        self.reporter.judge_credentials(&self.clusters);
         let join_problems = self.actor.join_problems(&self.world);
         self.reporter.judge_join_files(join_problems);
         self.reporter

@@ -95,6 +95,8 @@ struct Cluster {
     excess: Option<String>,
     /// What the credentials lack, with the commands that grant it. `None`: nothing is known to lack.
     lacking: Option<String>,
+    /// Why those in use are not the ones in the Secret. `None`: they are.
+    unused: Option<String>,
     /// From when on both are asked again; at once if they never were.
     excess_due: Option<Instant>,
 }
@@ -198,6 +200,7 @@ impl Clusters {
             details: Details::default(),
             excess: None,
             lacking: None,
+            unused: None,
             excess_due: None,
         };
         state.clusters.insert(name.clone(), cluster);
@@ -231,20 +234,24 @@ impl Clusters {
 
     /// Of each cluster that was asked, what its credentials may do without need; empty if they fit.
     pub fn excess(&self) -> BTreeMap<ClusterName, String> {
-        let state = self.lock();
-        let asked = state.clusters.iter();
-        asked
-            .filter_map(|(name, cluster)| Some((name.clone(), cluster.excess.clone()?)))
-            .collect()
+        self.told(|cluster| cluster.excess.clone())
     }
 
     /// What the credentials of each cluster lack, with the commands that grant it.
     pub fn lacking(&self) -> BTreeMap<ClusterName, String> {
+        self.told(|cluster| cluster.lacking.clone())
+    }
+
+    /// Of each cluster whose credentials in use are not those in the Secret, the reason.
+    pub fn unused(&self) -> BTreeMap<ClusterName, String> {
+        self.told(|cluster| cluster.unused.clone())
+    }
+
+    fn told(&self, of: impl Fn(&Cluster) -> Option<String>) -> BTreeMap<ClusterName, String> {
         let state = self.lock();
-        let asked = state.clusters.iter();
-        asked
-            .filter_map(|(name, cluster)| Some((name.clone(), cluster.lacking.clone()?)))
-            .collect()
+        let clusters = state.clusters.iter();
+        let told = clusters.filter_map(|(name, cluster)| Some((name.clone(), of(cluster)?)));
+        told.collect()
     }
 
     /// Asks every cluster whose facts are older than `max_age` or of other templates than those wanted now, all at once.
@@ -377,8 +384,10 @@ impl Clusters {
                     }
                     Some(_) | None => None,
                 };
+                let unused = client.unused_credentials().await;
                 let mut state = self.lock();
                 let cluster = state.clusters.get_mut(name)?;
+                cluster.unused = unused;
                 if let Some(version) = version {
                     cluster.version = Some(version.version.into());
                 }
@@ -439,7 +448,12 @@ impl Clusters {
         trouble: Option<Trouble>,
     ) -> Option<InventoryFacts> {
         let mut state = self.lock();
-        let Cluster { facts, details, .. } = state.clusters.get_mut(name)?;
+        let cluster = state.clusters.get_mut(name)?;
+        if trouble == Some(Trouble::Credentials) {
+            // None are in use.
+            cluster.unused = None;
+        }
+        let Cluster { facts, details, .. } = cluster;
         details.fill(facts);
         facts.reachable = false;
         facts.complete = false;

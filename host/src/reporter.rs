@@ -97,6 +97,8 @@ pub struct Reporter {
     excess_reported: BTreeSet<(ClusterName, About, String)>,
     /// What the credentials of each Proxmox cluster lack. No entry: nothing is known to lack.
     lacking: BTreeMap<ClusterName, String>,
+    /// Why the credentials in use of a Proxmox cluster are not those in its Secret. No entry: they are.
+    unused: BTreeMap<ClusterName, String>,
     /// Why files of join scripts cannot be read, by their paths.
     join_problems: BTreeMap<Arc<str>, String>,
     turns: Turns,
@@ -147,6 +149,7 @@ impl Reporter {
             excess: BTreeMap::new(),
             excess_reported: BTreeSet::new(),
             lacking: BTreeMap::new(),
+            unused: BTreeMap::new(),
             join_problems: BTreeMap::new(),
             turns: Turns::default(),
             launches: Launches::default(),
@@ -199,6 +202,7 @@ impl Reporter {
         }
         self.report_refusals(world, now);
         self.report_excess(world);
+        self.report_unused(world, now);
         let failures = policies::by_pool(policy_failures);
         self.report_failures(&failures, world, now);
         // The condition Ready of each pool says why. This one lasts too short a time for a look at it.

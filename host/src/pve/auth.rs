@@ -262,6 +262,8 @@ struct State {
     before: Option<Known>,
     /// Read, refused, and put aside for those before.
     put_aside: Option<(Credentials, Instant)>,
+    /// Why those that the source has now are not the ones in use.
+    unused: Option<String>,
     /// Grows with every change of credentials or ticket.
     generation: u64,
 }
@@ -290,6 +292,11 @@ impl Auth {
             .known
             .as_ref()
             .map(|known| known.credentials.name().to_owned())
+    }
+
+    /// Why the ones in use are not those that the source has now. `None`: they are, as far as is known.
+    pub(super) async fn unused(&self) -> Option<String> {
+        self.state.lock().await.unused.clone()
     }
 
     /// Headers for a request, or the login that must come first.
@@ -373,9 +380,13 @@ impl Auth {
             return;
         }
         state.before = None;
-        if let Some(known) = &mut state.known {
-            known.refused_at = None;
-            known.worked = true;
+        let Some(known) = &mut state.known else {
+            return;
+        };
+        known.refused_at = None;
+        // Those before have worked earlier: that they still do says nothing of the new ones.
+        if !std::mem::replace(&mut known.worked, true) {
+            state.unused = None;
         }
     }
 
@@ -388,9 +399,16 @@ impl Auth {
 impl State {
     fn read(&mut self, source: &CredentialSource, now: Instant) -> Result<(), Unauthorized> {
         match (source(), &mut self.known) {
-            (Ok(read), Some(known)) if known.credentials.same(&read) => known.read_at = now,
+            (Ok(read), Some(known)) if known.credentials.same(&read) => {
+                known.read_at = now;
+                // Back from where they were changed. New ones are not known to be right before they are accepted.
+                if known.worked {
+                    self.unused = None;
+                }
+            }
             (Ok(read), Some(known)) if is_put_aside(self.put_aside.as_ref(), &read, now) => {
                 known.read_at = now;
+                self.unused = Some(refusal(&read));
             }
             (Ok(read), known) => {
                 self.generation += 1;
@@ -410,7 +428,12 @@ impl State {
             // A Secret that is being replaced must not stop what still works.
             (Err(error), Some(known)) => {
                 known.read_at = now;
-                tracing::warn!(%error, "credentials cannot be read again, the last ones stay in use");
+                let problem =
+                    format!("{error}. The last credentials that could be read stay in use");
+                if self.unused.as_ref() != Some(&problem) {
+                    tracing::warn!(%error, "credentials cannot be read again, the last ones stay in use");
+                    self.unused = Some(problem);
+                }
             }
             (Err(error), None) => return Err(Unauthorized::Unusable(error)),
         }
@@ -421,7 +444,7 @@ impl State {
     fn note_refusal(&mut self, now: Instant) -> bool {
         let Some(before) = self.before.take() else {
             // Those that were put aside may be the better ones after all.
-            self.put_aside = None;
+            (self.put_aside, self.unused) = (None, None);
             if let Some(known) = &mut self.known {
                 known.refused_at = Some(now);
             }
@@ -433,10 +456,18 @@ impl State {
                 refused = refused.credentials.name(),
                 "Proxmox refuses the new credentials; the ones before, which worked, stay in use"
             );
+            self.unused = Some(refusal(&refused.credentials));
             self.put_aside = Some((refused.credentials, now));
         }
         true
     }
+}
+
+fn refusal(refused: &Credentials) -> String {
+    format!(
+        "Proxmox refuses the new credentials ({}). Those before, which worked, stay in use",
+        refused.name()
+    )
 }
 
 fn is_put_aside(

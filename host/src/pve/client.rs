@@ -159,6 +159,11 @@ impl Client {
         self.inner.auth.name().await
     }
 
+    /// Why those in use are not the ones that the Secret has now. `None`: they are, as far as is known.
+    pub async fn unused_credentials(&self) -> Option<String> {
+        self.inner.auth.unused().await
+    }
+
     /// Makes a call and decodes the `data` of its answer.
     pub(super) async fn fetch<T: DeserializeOwned>(&self, call: Call) -> Result<T, Error> {
         Ok(self.fetch_counted(call).await?.0)

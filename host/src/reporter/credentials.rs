@@ -1,8 +1,7 @@
-//! Credentials of Proxmox that may do more than kproxide needs. kproxide works with them, but a thief of them could do
-//! more, too.
+//! Credentials of Proxmox with which kproxide works, although something is wrong: they may do more than kproxide needs, so
+//! that a thief of them could do more, too; or they are not those in the Secret, so that nothing works after a restart.
 
-use std::collections::BTreeMap;
-
+use jiff::Timestamp;
 use kproxide_planner::ids::ClusterName;
 use kproxide_planner::world::World;
 
@@ -10,18 +9,26 @@ use super::judging::{TOKEN_FITS, holds};
 use super::{Reporter, reasons};
 use crate::kube::events::{About, Event};
 use crate::kube::status::Judgement;
+use crate::observe::Clusters;
 
 const OVER_PRIVILEGED: &str = reasons::TOKEN_OVER_PRIVILEGED.word;
 
 impl Reporter {
-    /// What the credentials of each cluster may do without need, from now on (empty if they fit), and what they lack.
-    pub fn judge_credentials(
-        &mut self,
-        excess: BTreeMap<ClusterName, String>,
-        lacking: BTreeMap<ClusterName, String>,
-    ) {
-        self.excess = excess;
-        self.lacking = lacking;
+    /// What is known of the credentials of each cluster, from now on.
+    pub fn judge_credentials(&mut self, clusters: &Clusters) {
+        self.excess = clusters.excess();
+        self.lacking = clusters.lacking();
+        self.unused = clusters.unused();
+    }
+
+    /// That the Secret of a cluster has credentials that cannot be used.
+    pub(super) fn report_unused(&mut self, world: &World, now: Timestamp) {
+        for (cluster, why) in self.unused.clone() {
+            if let Some(facts) = world.clusters().get(&cluster) {
+                let about = About::cluster(&cluster, &facts.existence.uid);
+                self.warn(about, reasons::NEW_CREDENTIALS_UNUSABLE.word, &why, now);
+            }
+        }
     }
 
     /// Once each pool that may use the cluster.
@@ -54,6 +61,10 @@ impl Reporter {
 
     /// The condition `TokenFits`. `None`: it is not known yet.
     pub(super) fn token_fits(&self, cluster: &ClusterName) -> Option<Judgement> {
+        if let Some(why) = self.unused.get(cluster) {
+            let reason = &reasons::NEW_CREDENTIALS_UNUSABLE;
+            return Some(holds(TOKEN_FITS, false, reason, why));
+        }
         let excess = self.excess.get(cluster)?;
         Some(match excess.is_empty() {
             true => holds(TOKEN_FITS, true, &reasons::TOKEN_FITS, ""),

@@ -27,7 +27,7 @@ pub(super) const PAUSED: &str = "Paused";
 pub(super) const LIMIT_REACHED: &str = "LimitReached";
 /// The NodePool can use only some of its ProxmoxClusters.
 pub(super) const DEGRADED: &str = "Degraded";
-/// The credentials of a Proxmox cluster may do no more than kproxide needs.
+/// The credentials of a Proxmox cluster may do no more than kproxide needs, and are those in its Secret.
 pub(crate) const TOKEN_FITS: &str = "TokenFits";
 
 /// What is known beside the world.

@@ -246,9 +246,14 @@ pub(crate) const TOKEN_OVER_PRIVILEGED: Reason = lasting(
     "TokenFits of ProxmoxCluster",
     "The credentials may do more than kproxide needs. Give only the roles of examples/proxmox/setup.sh.",
 );
+pub(crate) const NEW_CREDENTIALS_UNUSABLE: Reason = lasting(
+    "NewCredentialsUnusable",
+    "TokenFits of ProxmoxCluster",
+    "kproxide cannot use what the Secret has now, and goes on with the credentials before. Correct the Secret before kproxide restarts.",
+);
 
 /// In the order of the list for people.
-const LISTED: [&Reason; 42] = [
+const LISTED: [&Reason; 43] = [
     &READY,
     &UNKNOWN,
     &INVALID_SETTINGS,
@@ -291,6 +296,7 @@ const LISTED: [&Reason; 42] = [
     &VMIDS_USED_UP,
     &TOKEN_FITS,
     &TOKEN_OVER_PRIVILEGED,
+    &NEW_CREDENTIALS_UNUSABLE,
 ];
 
 /// The reason of this word.

@@ -496,6 +496,27 @@ async fn a_cluster_that_is_away_makes_its_pools_degraded_or_not_ready_after_a_mi
         is(&lab, POOL, "Degraded", "False");
         assert_eq!(told(&lab, POOL, "ClustersReady").len(), 1);
 
+        // The next edit of its Secret is wrong again. It stays Ready, and the other cluster is not meant.
+        is(&lab, AWAY, "TokenFits", "True");
+        wrong.store(false, Ordering::Relaxed);
+        sleep(LONG).await;
+        is(&lab, AWAY, "Ready", "True");
+        let unusable = "NewCredentialsUnusable";
+        says(
+            &lab,
+            AWAY,
+            "TokenFits",
+            "False",
+            unusable,
+            "kproxide@pve!ci",
+        );
+        is(&lab, CLUSTER, "TokenFits", "True");
+        assert_eq!(told(&lab, AWAY, unusable).len(), 1);
+        assert_eq!(told(&lab, CLUSTER, unusable), []);
+        wrong.store(true, Ordering::Relaxed);
+        sleep(LONG).await;
+        is(&lab, AWAY, "TokenFits", "True");
+
         // What passes within a minute is no news.
         let looks = Matcher::new(Method::GET, "/cluster/status");
         faults.inject(looks.clone(), Fault::Fail, u32::MAX);

@@ -244,7 +244,8 @@ pub struct ProxmoxClusterStatus {
     /// kproxide does nothing to VMs whose marker is signed with another key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_fingerprint: Option<String>,
-    /// Ready, with the reason if not. TokenFits: False if the credentials may do more than kproxide needs.
+    /// Ready, with the reason if not. TokenFits: False if the credentials may do more than kproxide needs, or if kproxide
+    /// cannot use those that the Secret has now and goes on with the ones before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<StatusCondition>,

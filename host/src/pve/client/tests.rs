@@ -139,18 +139,30 @@ async fn f99_new_credentials_that_are_refused_or_gone_leave_the_old_ones_in_use(
     });
     let client = Client::new(vec![endpoint], source, Concurrency::default());
     client.version().await.unwrap();
+    let unused = async || client.unused_credentials().await.unwrap_or_default();
+    assert_eq!(unused().await, "");
 
     // Deleted, or half written.
     *secret.lock().unwrap() = None;
     tokio::time::advance(Duration::from_secs(60)).await;
     client.version().await.unwrap();
+    assert!(
+        unused()
+            .await
+            .starts_with("credentials: token-secret holds")
+    );
+    *secret.lock().unwrap() = Some("one");
+    tokio::time::advance(Duration::from_secs(60)).await;
+    client.version().await.unwrap();
+    assert_eq!(unused().await, "");
 
-    // Refused: nobody notices but the log, and it is not shown to Proxmox in each request.
+    // Refused: it is told, and it is not shown to Proxmox in each request.
     *secret.lock().unwrap() = Some("two");
     tokio::time::advance(Duration::from_secs(60)).await;
     let before = asked.lines().len();
     for _ in 0..20 {
         client.version().await.unwrap();
+        assert!(unused().await.contains("new credentials (aut@pve!full)"));
         tokio::time::advance(Duration::from_secs(11)).await;
     }
     assert_eq!(asked.lines().len() - before, 21);
@@ -159,6 +171,7 @@ async fn f99_new_credentials_that_are_refused_or_gone_leave_the_old_ones_in_use(
     *valid.lock().unwrap() = vec!["one", "two"];
     tokio::time::advance(Duration::from_secs(5 * 60)).await;
     client.version().await.unwrap();
+    assert_eq!(unused().await, "");
     *valid.lock().unwrap() = vec!["two"];
     client.version().await.unwrap();
 
@@ -166,8 +179,10 @@ async fn f99_new_credentials_that_are_refused_or_gone_leave_the_old_ones_in_use(
     *secret.lock().unwrap() = Some("three");
     tokio::time::advance(Duration::from_secs(60)).await;
     client.version().await.unwrap();
+    assert_ne!(unused().await, "");
     *valid.lock().unwrap() = vec!["four"];
     client.version().await.unwrap_err();
+    assert_eq!(unused().await, "");
     *secret.lock().unwrap() = Some("four");
     client.version().await.unwrap();
 }
