@@ -96,7 +96,8 @@ pub async fn examine(
             "there is none, so kproxide makes no machine",
         ));
     }
-    findings.extend(room::check(&world, sources.clock.now()));
+    let sees_books = sources.kube.is_some();
+    findings.extend(room::check(&world, sees_books, sources.clock.now()));
     findings.extend(nodes::check(&world, &seen));
     findings.extend(looks.into_iter().flat_map(|look| look.findings));
     findings.extend(scripts);

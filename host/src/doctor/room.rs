@@ -13,7 +13,8 @@ use super::finding::{Finding, Group, Level};
 use super::{named, reasons};
 use crate::reporter::judging::listed;
 
-pub(super) fn check(world: &World, now: Timestamp) -> Vec<Finding> {
+/// `sees_books`: doctor looks at a cluster, not only at the values of a chart.
+pub(super) fn check(world: &World, sees_books: bool, now: Timestamp) -> Vec<Finding> {
     let all = offers(world, now);
     let mut by_size: BTreeMap<_, Vec<&Offer<'_>>> = BTreeMap::new();
     for offer in &all {
@@ -57,7 +58,7 @@ pub(super) fn check(world: &World, now: Timestamp) -> Vec<Finding> {
     findings.extend(not_everywhere(&all));
     findings.extend(larger_disks(world));
     findings.extend(taken_numbers(world));
-    findings.extend(strangers(world));
+    findings.extend(strangers(world, sees_books));
     findings
 }
 
@@ -196,8 +197,9 @@ fn taken_numbers(world: &World) -> Vec<Finding> {
     findings
 }
 
-/// VMs of our Proxmox pool that no claim and no row of our books has: mostly those of another installation.
-fn strangers(world: &World) -> Vec<Finding> {
+/// VMs of our Proxmox pool that no claim and no row of our books has: mostly those of another installation. Without the books those in our range may be
+/// our own, as before an upgrade.
+fn strangers(world: &World, sees_books: bool) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (name, cluster) in world.clusters() {
         let Some(inventory) = world.inventories().get(name) else {
@@ -216,19 +218,35 @@ fn strangers(world: &World) -> Vec<Finding> {
         let of_pool = inventory.guests.iter().filter(|(vmid, guest)| {
             guest.pool.as_ref() == Some(&cluster.pool) && !guest.template && !known.contains(vmid)
         });
-        let texts: Vec<String> = of_pool.map(|(vmid, guest)| told(*vmid, guest)).collect();
-        if texts.is_empty() {
-            continue;
-        }
-        let shown: Vec<&str> = texts.iter().map(String::as_str).collect();
-        let text = format!(
-            "VMs of the Proxmox pool {} that this cluster's books do not know: {}",
-            cluster.pool,
-            listed(&shown)
-        );
+        let range = cluster.vmid_first..=cluster.vmid_last;
+        let (perhaps, foreign): (Vec<_>, Vec<_>) =
+            of_pool.partition(|(vmid, _)| !sees_books && range.contains(vmid));
+        let shown = |guests: &[(&Vmid, &GuestFacts)]| {
+            let texts = guests.iter().map(|(vmid, guest)| told(**vmid, guest));
+            let texts: Vec<String> = texts.collect();
+            listed(&texts.iter().map(String::as_str).collect::<Vec<_>>())
+        };
         let object = named("ProxmoxCluster", name);
-        let reason = &reasons::POOL_SHARED;
-        findings.push(Finding::warning(Group::Proxmox, object, reason, text));
+        let pool = &cluster.pool;
+        if !perhaps.is_empty() {
+            let text = format!(
+                "the Proxmox pool {pool} has VMs with numbers of spec.vmidRange, as it must be if this Kubernetes cluster has made them: {}",
+                shown(&perhaps)
+            );
+            findings.push(Finding::ok(Group::Proxmox, object.clone(), text));
+        }
+        if !foreign.is_empty() {
+            let unknown = match sees_books {
+                true => "that this cluster's books do not know",
+                false => "with numbers outside of spec.vmidRange",
+            };
+            let text = format!(
+                "VMs of the Proxmox pool {pool} {unknown}: {}",
+                shown(&foreign)
+            );
+            let reason = &reasons::POOL_SHARED;
+            findings.push(Finding::warning(Group::Proxmox, object, reason, text));
+        }
     }
     findings
 }

@@ -403,6 +403,50 @@ async fn a_world_in_which_kproxide_runs_machines_has_no_finding() {
     let expected = [(Warning, DEBIAN, "CsiNodeMissing")];
     assert_eq!(ailments(&report), expected, "{report}");
     ward.edit("nodeclasses/debian", json!({ "csi": null }));
+    // The values alone, as before an upgrade: its own machines and its anchor are no strangers'.
+    let of_kind = |kind: &str| {
+        let all = ward.lab.kube.list(&format!("{kind}.kproxide.dev"));
+        let all = all.iter().map(|it| {
+            let name = it["metadata"]["name"].as_str().unwrap();
+            (name.to_owned(), json!({ "spec": it["spec"] }))
+        });
+        all.collect::<serde_json::Map<_, _>>()
+    };
+    let values = json!({ "clusters": of_kind("proxmoxclusters"), "nodeClasses": of_kind("nodeclasses"),
+        "nodePools": of_kind("nodepools") });
+    let before = || {
+        let mut sources = ward.sources();
+        (sources.kube, sources.account) = (None, None);
+        sources.objects = Values::read("values.yaml", &values.to_string())
+            .unwrap()
+            .objects;
+        sources
+    };
+    let report = examine(&before(), Vec::new()).await.unwrap();
+    assert_eq!(ailments(&report), [], "{report}");
+    let claim = &ward.lab.kube.list("nodeclaims.kproxide.dev")[0];
+    let name = claim["metadata"]["name"].as_str().unwrap().to_owned();
+    for known in [&*name, "kproxide-anchor"] {
+        assert!(report.to_string().contains(known), "{report}");
+    }
+    // That of another installation is one all the same.
+    ward.lab.pve.human_clones_vm(9100, 300, "theirs").unwrap();
+    ward.lab.pve.human_sets_pool(300, Some("k8s")).unwrap();
+    sleep(BROADCAST).await;
+    let report = examine(&before(), Vec::new()).await.unwrap();
+    assert_eq!(
+        ailments(&report),
+        [(Warning, HOME, "PoolShared")],
+        "{report}"
+    );
+    let of_pool = report.findings.iter().find(|it| it.reason == "PoolShared");
+    let said = &of_pool.unwrap().message;
+    assert!(
+        said.contains("300 (theirs)") && !said.contains(&name),
+        "{said}"
+    );
+    ward.lab.pve.human_destroys(300).unwrap();
+    sleep(BROADCAST).await;
     // Somebody else's books, so to speak.
     let claim = &ward.lab.kube.list("nodeclaims.kproxide.dev")[0];
     let name = claim["metadata"]["name"].as_str().unwrap();
