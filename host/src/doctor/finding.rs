@@ -7,8 +7,8 @@ use serde::Serialize;
 use crate::reporter::reasons::Reason;
 
 /// Programs whose commands stand in messages between backticks. A person can paste those.
-const PROGRAMS: [&str; 8] = [
-    "helm", "kproxide", "kubeadm", "kubectl", "pvecm", "pvesm", "pveum", "qm",
+const PROGRAMS: [&str; 10] = [
+    "helm", "k3s", "kproxide", "kubeadm", "kubectl", "pvecm", "pvesm", "pveum", "qm", "rke2",
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -16,7 +16,7 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 use super::cluster::KUBERNETES_DEADLINE;
-use super::finding::{Finding, Group};
+use super::finding::{Finding, Group, Level};
 use super::installation::Files;
 use super::{Sources, named, reasons};
 use crate::act::read_script;
@@ -122,11 +122,26 @@ impl Script<'_> {
             let text = format!("it installs {installs}, and the API server is {serves}");
             findings.push(error(&reasons::JOIN_VERSION, text));
         }
-        if let Some(token) = bootstrap_token(self.text)
-            && let Some(problem) = expired(sources.kube.as_ref(), &token, sources.clock.now()).await
-        {
-            let text = format!("{problem}. Make another one: `kubeadm token create --ttl 0`");
-            findings.push(error(&reasons::JOIN_TOKEN, text));
+        if let Some(token) = bootstrap_token(self.text) {
+            let kube = sources.kube.as_ref();
+            let another = format!(
+                "Make another one: `{} token create --ttl 0`",
+                maker(self.text)
+            );
+            findings.extend(match lasts(kube, &token, sources.clock.now()).await {
+                Lasts::Over(problem) => {
+                    Some(error(&reasons::JOIN_TOKEN, format!("{problem}. {another}")))
+                }
+                Lasts::Until(until) => {
+                    let text = format!(
+                        "the bootstrap token {token} expires at {until}, and then no new machine joins. {another}"
+                    );
+                    let level = Level::Warning;
+                    let finding = error(&reasons::JOIN_TOKEN_EXPIRES, text);
+                    Some(Finding { level, ..finding })
+                }
+                Lasts::Unknown => None,
+            });
         }
         if findings.is_empty() {
             let text = format!("join script {}", self.file);
@@ -289,9 +304,16 @@ fn minor(version: &str) -> Option<(u32, u32)> {
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
-/// `abcdef.0123456789abcdef`, without its secret half.
+/// `abcdef.0123456789abcdef`, without its secret half. In k3s and RKE2 the server's authorities may stand before it: `K10HASH::abcdef.0123456789abcdef`.
 fn bootstrap_token(script: &str) -> Option<String> {
-    const KEYS: &[&str] = &["--token=", "--token ", "token="];
+    const KEYS: &[&str] = &[
+        "--token=",
+        "--token ",
+        "K3S_TOKEN=",
+        "RKE2_TOKEN=",
+        "token=",
+        "token:",
+    ];
     let is_of = |text: &str, length| {
         text.len() == length
             && text
@@ -299,28 +321,54 @@ fn bootstrap_token(script: &str) -> Option<String> {
                 .all(|it| it.is_ascii_lowercase() || it.is_ascii_digit())
     };
     after(script, KEYS).find_map(|word| {
+        let word = word.rsplit_once("::").map_or(word, |(_, token)| token);
         let (id, secret) = word.split_once('.')?;
         (is_of(id, 6) && is_of(secret, 16)).then(|| id.to_owned())
     })
 }
 
-/// What is wrong with it. `None`: nothing, or the caller may not read it.
-async fn expired(kube: Option<&Client>, id: &str, now: Timestamp) -> Option<String> {
-    let kube = kube?;
+/// The program that makes bootstrap tokens for that script.
+fn maker(script: &str) -> &'static str {
+    let names = |word: &str| lines(script).any(|(_, line)| line.to_lowercase().contains(word));
+    match (names("rke2"), names("k3s")) {
+        (true, _) => "rke2",
+        (false, true) => "k3s",
+        (false, false) => "kubeadm",
+    }
+}
+
+/// How long a bootstrap token is good for.
+enum Lasts {
+    /// Why it is not.
+    Over(String),
+    Until(Timestamp),
+    /// For ever, or the caller may not read it.
+    Unknown,
+}
+
+async fn lasts(kube: Option<&Client>, id: &str, now: Timestamp) -> Lasts {
     let path = format!("/api/v1/namespaces/kube-system/secrets/bootstrap-token-{id}");
-    let (code, secret) = timeout(KUBERNETES_DEADLINE, kube.ask(&path))
-        .await
-        .ok()?
-        .ok()?;
-    match code {
-        404 => Some(format!(
+    let asked = async {
+        timeout(KUBERNETES_DEADLINE, kube?.ask(&path))
+            .await
+            .ok()?
+            .ok()
+    };
+    match asked.await {
+        Some((404, _)) => Lasts::Over(format!(
             "there is no bootstrap token {id}, or it has expired"
         )),
-        200 => {
-            let until: Timestamp = decoded(&secret["data"]["expiration"])?.parse().ok()?;
-            (until <= now).then(|| format!("the bootstrap token {id} has expired at {until}"))
+        Some((200, secret)) => {
+            let until = decoded(&secret["data"]["expiration"]);
+            match until.and_then(|until| until.parse::<Timestamp>().ok()) {
+                Some(until) if until <= now => {
+                    Lasts::Over(format!("the bootstrap token {id} has expired at {until}"))
+                }
+                Some(until) => Lasts::Until(until),
+                None => Lasts::Unknown,
+            }
         }
-        _ => None,
+        Some(_) | None => Lasts::Unknown,
     }
 }
 
@@ -378,6 +426,7 @@ mod tests {
             assert_eq!(server(&edited), Some(("10.0.0.1".to_owned(), port)));
             assert_eq!(version(&edited).as_deref(), Some(installs));
             assert_eq!(bootstrap_token(&edited).as_deref(), Some("abcdef"));
+            assert!(script.contains(maker(&edited)), "{edited}");
             assert!(edited.contains(UNREGISTERED_TAINT));
             assert_eq!(syntax(&edited).await, None);
         }

@@ -132,6 +132,10 @@ pub(super) const JOIN_TOKEN: Reason = reason(
     "JoinTokenExpired",
     "The bootstrap token of the join script is unknown or has expired. Make one that does not expire, and write it into the script: with `kproxide init --force`, or in its Secret.",
 );
+pub(super) const JOIN_TOKEN_EXPIRES: Reason = reason(
+    "JoinTokenExpires",
+    "The bootstrap token of the join script works now, and will expire. Make one that does not expire, and write it into the script: with `kproxide init --force`, or in its Secret.",
+);
 
 // Nodes.
 pub(super) const MACHINE_ID_TWICE: Reason = reason(
@@ -158,7 +162,7 @@ pub(super) const LEFT_OVER: Reason = reason(
 
 /// In the order of the list for people.
 #[cfg(test)]
-pub(crate) const LISTED: [&Reason; 35] = [
+pub(crate) const LISTED: [&Reason; 36] = [
     &NOT_LISTED,
     &DEFINITION_MISSING,
     &DEFINITION_OLD,
@@ -189,6 +193,7 @@ pub(crate) const LISTED: [&Reason; 35] = [
     &JOIN_VERSION,
     &JOIN_AUTHORITY,
     &JOIN_TOKEN,
+    &JOIN_TOKEN_EXPIRES,
     &MACHINE_ID_TWICE,
     &NODE_WITHOUT_CLAIM,
     &CSI_DRIVER_MISSING,

@@ -141,36 +141,55 @@ async fn a_token_of_another_k3s_cluster_is_told() {
 }
 
 #[tokio::test]
-async fn a_bootstrap_token_that_has_expired_is_told() {
+async fn a_bootstrap_token_that_has_expired_or_will_is_told_with_the_command_that_makes_another() {
     let ward = Ward::new();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let script = format!(
-        "kubeadm join 127.0.0.1:{port} --token abcdef.0123456789abcdef\n# {TAINT}\necho {TAINT}\n"
-    );
-    finds(
-        &ward,
-        &script,
-        "JoinTokenExpired",
-        "there is no bootstrap token abcdef",
-    )
-    .await;
-    let secret = |until: &str| {
+    let (port, authorities, _serving) = k3s().await;
+    let hash = crate::hex::hex(&sha2::Sha256::digest(authorities));
+    let secret = |until: Option<&str>| {
         use base64::Engine as _;
-        let until = base64::engine::general_purpose::STANDARD.encode(until);
+        let encoded = |text| base64::engine::general_purpose::STANDARD.encode(text);
         json!({
             "apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token",
             "metadata": { "name": "bootstrap-token-abcdef", "namespace": "kube-system" },
-            "data": { "expiration": until },
+            "data": { "expiration": until.map(encoded) },
         })
     };
     let kube = &ward.lab.kube;
-    kube.create("secrets", secret("2025-01-05T08:00:00Z"))
-        .unwrap();
-    finds(&ward, &script, "JoinTokenExpired", "has expired at").await;
     let name = "bootstrap-token-abcdef";
-    kube.delete("secrets", "kube-system", name).unwrap();
-    kube.create("secrets", secret("2027-01-05T08:00:00Z"))
-        .unwrap();
-    is_well(&ward, &script).await;
+    for (script, make) in [
+        (
+            format!("kubeadm join 127.0.0.1:{port} --token abcdef.0123456789abcdef\n"),
+            "kubeadm token create --ttl 0",
+        ),
+        (
+            format!(
+                "export K3S_URL=https://127.0.0.1:{port}\nexport K3S_TOKEN='K10{hash}::abcdef.0123456789abcdef'\n"
+            ),
+            "k3s token create --ttl 0",
+        ),
+    ] {
+        let script = format!("{script}echo {TAINT}\n");
+        let finds = async |reason, words| {
+            finds(&ward, &script, reason, words).await;
+            let report = ward.examined().await;
+            let found = report.findings.iter().find(|it| it.reason == reason);
+            assert_eq!(found.unwrap().commands, [make]);
+        };
+        finds("JoinTokenExpired", "there is no bootstrap token abcdef").await;
+        let past = secret(Some("2025-01-05T08:00:00Z"));
+        kube.create("secrets", past).unwrap();
+        finds("JoinTokenExpired", "has expired at").await;
+        kube.delete("secrets", "kube-system", name).unwrap();
+        let future = secret(Some("2027-01-05T08:00:00Z"));
+        kube.create("secrets", future).unwrap();
+        ward.script(&script);
+        let report = ward.examined().await;
+        let expected = [(Level::Warning, DEBIAN, "JoinTokenExpires")];
+        assert_eq!(ailments(&report), expected, "{report}");
+        assert!(report.to_string().contains(make), "{report}");
+        kube.delete("secrets", "kube-system", name).unwrap();
+        kube.create("secrets", secret(None)).unwrap();
+        is_well(&ward, &script).await;
+        kube.delete("secrets", "kube-system", name).unwrap();
+    }
 }
