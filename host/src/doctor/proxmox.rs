@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use futures::join;
+use jiff::SignedDuration;
 use kproxide_planner::facts::{Delta, InventoryFacts};
 use kproxide_planner::ids::ClusterName;
 use kproxide_planner::world::World;
@@ -14,6 +15,7 @@ use super::finding::{Finding, Group, Level};
 use super::{Sources, named, reasons, templates};
 use crate::kube::convert::ClusterConnection;
 use crate::observe::{self, Clusters, Wanted};
+use crate::pve::client::Client;
 use crate::pve::error::{Error, Meaning};
 use crate::pve::limits::Concurrency;
 use crate::reporter::reasons::{CERTIFICATE_UNTRUSTED, UNREACHABLE};
@@ -25,6 +27,8 @@ const TEMPLATES_DEADLINE: Duration = Duration::from_secs(4);
 /// For one endpoint. Longer than the three seconds by which Proxmox delays a refusal.
 const ENDPOINT_DEADLINE: Duration = Duration::from_secs(6);
 
+/// Less can be the way of the answer. Machines start with the clock of their server.
+const CLOCKS_AGREE: SignedDuration = SignedDuration::from_secs(30);
 /// The oldest release whose API kproxide knows.
 const OLDEST: u32 = 8;
 /// How hyper begins when a name has no address.
@@ -140,10 +144,10 @@ async fn endpoints(
             Err(problem) => return Err(problem),
         };
         match timeout(ENDPOINT_DEADLINE, client.version()).await {
-            Ok(Ok(version)) => Ok(Ok(version.version)),
+            Ok(Ok(version)) => Ok(Ok((version.version, clock_off(sources, &client)))),
             Ok(Err(error)) if is_of_endpoint(&error) => Ok(Err(error)),
             // The endpoint is sound; what it says is said of the whole cluster.
-            Ok(Err(_)) => Ok(Ok(String::new())),
+            Ok(Err(_)) => Ok(Ok((String::new(), clock_off(sources, &client)))),
             Err(_) => Err(format!(
                 "no answer within {} s",
                 ENDPOINT_DEADLINE.as_secs()
@@ -156,11 +160,17 @@ async fn endpoints(
     told.map(|(url, answer)| {
         let object = named("ProxmoxCluster", name);
         let (reason, text) = match answer {
-            Ok(Ok(version)) if major(&version).is_some_and(|major| major < OLDEST) => {
+            Ok(Ok((version, _))) if major(&version).is_some_and(|major| major < OLDEST) => {
                 let text = format!("endpoint {url} runs Proxmox VE {version}");
                 return Finding::error(Group::Proxmox, object, &reasons::VERSION_OLD, text);
             }
-            Ok(Ok(version)) => {
+            Ok(Ok((_, Some(off)))) => {
+                let text = format!("endpoint {url} answers, and {off}");
+                let reason = &reasons::PROXMOX_CLOCK;
+                return Finding::warning(Group::Proxmox, object, reason, text)
+                    .seen_from(&sources.place);
+            }
+            Ok(Ok((version, None))) => {
                 let version = match version.is_empty() {
                     true => "answers".to_owned(),
                     false => format!("answers, Proxmox VE {version}"),
@@ -188,6 +198,18 @@ async fn endpoints(
         finding.seen_from(&sources.place)
     })
     .collect()
+}
+
+/// By how much the clock there is off the one here, in words. `None`: they agree.
+fn clock_off(sources: &Sources, client: &Client) -> Option<String> {
+    let there = client.server_time()?;
+    let ahead = there.duration_since(sources.clock.now());
+    let side = match ahead.is_negative() {
+        true => "behind",
+        false => "ahead of",
+    };
+    let off = ahead.abs();
+    (off > CLOCKS_AGREE).then(|| format!("its clock is {} s {side} the one here", off.as_secs()))
 }
 
 /// Of `8.4.1`.

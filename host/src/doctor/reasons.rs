@@ -63,6 +63,10 @@ pub(super) const NAME_UNKNOWN: Reason = reason(
     "NameUnknown",
     "DNS does not know the host of an endpoint. Correct spec.endpoints, or use an address, or set hostAliases.",
 );
+pub(super) const PROXMOX_CLOCK: Reason = reason(
+    "ProxmoxClockOff",
+    "The clock of a Proxmox server is more than 30 s off the clock here, and its machines start with it. Set both by NTP: `chronyc tracking` shows on the server whether it does.",
+);
 pub(super) const VERSION_OLD: Reason =
     reason("VersionOld", "Proxmox VE is older than 8. Upgrade it.");
 pub(super) const NOT_EVERYWHERE: Reason = reason(
@@ -162,7 +166,7 @@ pub(super) const LEFT_OVER: Reason = reason(
 
 /// In the order of the list for people.
 #[cfg(test)]
-pub(crate) const LISTED: [&Reason; 36] = [
+pub(crate) const LISTED: [&Reason; 37] = [
     &NOT_LISTED,
     &DEFINITION_MISSING,
     &DEFINITION_OLD,
@@ -176,6 +180,7 @@ pub(crate) const LISTED: [&Reason; 36] = [
     &NO_POOL,
     &ENDPOINT_DOWN,
     &NAME_UNKNOWN,
+    &PROXMOX_CLOCK,
     &VERSION_OLD,
     &NOT_EVERYWHERE,
     &NO_AGENT,

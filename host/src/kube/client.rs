@@ -144,7 +144,7 @@ impl Client {
 
     /// What time it is at the API server; `None`: it has not said so lately.
     pub fn server_time(&self) -> Option<jiff::Timestamp> {
-        self.freshness.now()
+        self.freshness.time.now()
     }
 
     /// Takes note of the `resourceVersion` of an object that a watch has shown; `path` is the watch's. A list that comes later must not be older.
@@ -243,7 +243,7 @@ where
                 .await
                 .map_err(|_| too_late(patience))?
                 .map_err(Into::into)?;
-            freshness.note_time(response.headers());
+            freshness.time.note(response.headers());
             let list = list.filter(|_| response.status().is_success());
             Ok(response.map(|body| BoundedBody {
                 inner: Box::pin(http_body_util::BodyExt::map_err(body, Into::into)),

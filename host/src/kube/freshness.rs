@@ -8,14 +8,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use http::{HeaderMap, Method, Request, header};
-use jiff::{SignedDuration, Timestamp};
+use http::{Method, Request};
 use tokio::time::Instant;
+
+use crate::clock::ServerTime;
 
 /// After this long with only older lists, kproxide believes them.
 const BELIEVED_AFTER: Duration = Duration::from_secs(10 * 60);
-/// A time that was told longer ago says nothing any more.
-const TIME_LASTS: Duration = Duration::from_secs(5 * 60);
 /// Where the version of a list stands, if it stands where API servers write it: before the items.
 const VERSION: &str = r#""metadata":{"resourceVersion":""#;
 const VERSION_WITHIN: usize = 512;
@@ -23,7 +22,7 @@ const VERSION_WITHIN: usize = 512;
 /// Shared by all requests of one client.
 #[derive(Default)]
 pub(super) struct Freshness {
-    time: Mutex<Option<(Timestamp, Instant)>>,
+    pub(super) time: ServerTime,
     /// By path: versions of different resources are not comparable.
     lists: Mutex<BTreeMap<Box<str>, Newest>>,
 }
@@ -51,25 +50,6 @@ pub(super) struct ListAsked {
 }
 
 impl Freshness {
-    /// What time it is at the server; `None`: it has not said so lately.
-    pub(super) fn now(&self) -> Option<Timestamp> {
-        let told = *self.time.lock().unwrap_or_else(PoisonError::into_inner);
-        let (time, at) = told.filter(|(_, at)| at.elapsed() < TIME_LASTS)?;
-        let elapsed = SignedDuration::try_from(at.elapsed()).ok()?;
-        time.saturating_add(elapsed).ok()
-    }
-
-    pub(super) fn note_time(&self, headers: &HeaderMap) {
-        let date = headers
-            .get(header::DATE)
-            .and_then(|date| date.to_str().ok());
-        let time = date.and_then(|date| jiff::fmt::rfc2822::parse(date).ok());
-        if let Some(time) = time {
-            let told = Some((time.timestamp(), Instant::now()));
-            *self.time.lock().unwrap_or_else(PoisonError::into_inner) = told;
-        }
-    }
-
     /// To be asked before the request is sent: of two lists under way, the one that was asked for first may be the older one. The later pages of a list
     /// are as old as its first.
     pub(super) fn asked<B>(self: &Arc<Self>, request: &Request<B>) -> Option<ListAsked> {
@@ -229,21 +209,5 @@ mod tests {
         }
         let list = r#"{"kind":"PodList","metadata":{"resourceVersion":"7"},"items":[]}"#;
         assert_eq!(version_of(list.as_bytes()), Some(7));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_servers_time_goes_on_and_grows_old() {
-        let freshness = Freshness::default();
-        assert_eq!(freshness.now(), None);
-        let mut headers = HeaderMap::new();
-        headers.insert(
-            header::DATE,
-            "Mon, 05 Jan 2026 08:00:00 GMT".parse().unwrap(),
-        );
-        freshness.note_time(&headers);
-        tokio::time::advance(Duration::from_secs(60)).await;
-        assert_eq!(freshness.now().unwrap().to_string(), "2026-01-05T08:01:00Z");
-        tokio::time::advance(TIME_LASTS).await;
-        assert_eq!(freshness.now(), None);
     }
 }

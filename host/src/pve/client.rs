@@ -28,6 +28,7 @@ use super::limits::{Concurrency, Limits, Worker};
 use super::request::{Call, Params};
 use super::tls::Trust;
 use super::transport::{ANSWER_BYTES_MAX, Endpoint, EndpointError, TransportError, https};
+use crate::clock::ServerTime;
 use crate::metrics::ClusterRequests;
 
 /// How long a connection may take to come about; given to the transport.
@@ -70,6 +71,8 @@ struct Inner {
     limits: Limits,
     /// There was an answer of a member of a cluster.
     is_clustered: AtomicBool,
+    /// Of whichever endpoint answered last.
+    time: ServerTime,
 }
 
 impl Client {
@@ -91,6 +94,7 @@ impl Client {
                 login: tokio::sync::Mutex::default(),
                 limits: Limits::new(concurrency),
                 is_clustered: AtomicBool::new(false),
+                time: ServerTime::default(),
             }),
             may_write: None,
             pinned: None,
@@ -162,6 +166,11 @@ impl Client {
     /// Why those in use are not the ones that the Secret has now. `None`: they are, as far as is known.
     pub async fn unused_credentials(&self) -> Option<String> {
         self.inner.auth.unused().await
+    }
+
+    /// What time it is at the endpoint that answered last; `None`: it has not said so lately.
+    pub fn server_time(&self) -> Option<jiff::Timestamp> {
+        self.inner.time.now()
     }
 
     /// Makes a call and decodes the `data` of its answer.
@@ -396,6 +405,9 @@ impl Client {
             Ok(Err(error)) => Err(error),
             Err(_) => Err(TransportError::Deadline(deadline)),
         };
+        if let Ok(answer) = &answer {
+            self.inner.time.note(answer.headers());
+        }
         if let Some(requests) = &self.requests {
             requests.count(&call.template(), result(&answer), asked.elapsed());
         }

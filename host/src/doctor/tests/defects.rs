@@ -494,3 +494,30 @@ async fn a_clock_that_is_off_is_told() {
     );
     assert!(report.to_string().contains("seen from a test"), "{report}");
 }
+
+/// A server's clock is 41 seconds slow, then fast, then 29 seconds. The other server's is right.
+#[tokio::test(start_paused = true)]
+async fn a_clock_of_a_proxmox_server_that_is_off_by_more_than_30_seconds_is_told() {
+    let ward = Ward::new();
+    for (seconds, words) in [
+        (-41, "s behind the one here"),
+        (41, "s ahead of the one here"),
+        (29, ""),
+    ] {
+        let now = ward.clock.lock().unwrap().now();
+        let there = now + jiff::SignedDuration::from_secs(seconds);
+        ward.wires(|wires| wires.time = Some(("https://pve2:8006".to_owned(), there)));
+        let report = ward.examined().await;
+        if words.is_empty() {
+            assert_eq!(ailments(&report), [], "{report}");
+            continue;
+        }
+        let expected = [(Warning, HOME, "ProxmoxClockOff")];
+        assert_eq!(ailments(&report), expected, "{report}");
+        let found = report.findings.iter().find(|it| it.level == Warning);
+        let said = &found.unwrap().message;
+        // Servers tell whole seconds.
+        let begin = "endpoint https://pve2:8006 answers, and its clock is 4";
+        assert!(said.starts_with(begin) && said.ends_with(words), "{said}");
+    }
+}

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use http::{Request, Response, header};
 use http_body_util::{BodyExt as _, Full};
+use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimePrinter;
 use kproxide_simulator::pve::topology::{AclSpec, StorageKind, StorageSpec, Topology, VmSpec};
 use serde_json::{Value, json};
@@ -37,6 +38,8 @@ pub(super) struct Wires {
     pub(super) hanging: BTreeSet<String>,
     /// The token's secret, if it is not the right one.
     pub(super) secret: Option<String>,
+    /// What Proxmox's clock says, with this URL. (Nothing says what time it is there before.)
+    pub(super) time: Option<(String, Timestamp)>,
     /// The version that Proxmox says, if it is not its own.
     pub(super) version: Option<String>,
 }
@@ -267,7 +270,7 @@ async fn exchange(
     url: String,
     request: Request<Bytes>,
 ) -> Result<Response<Bytes>, TransportError> {
-    let (is_dead, is_renewed, is_hanging, version) = {
+    let (is_dead, is_renewed, is_hanging, version, time) = {
         let wires = wires.lock().unwrap();
         let is_in = |set: &BTreeSet<String>| set.contains(&url);
         let version = wires.version.clone();
@@ -276,6 +279,7 @@ async fn exchange(
             is_in(&wires.renewed),
             is_in(&wires.hanging),
             version,
+            wires.time.clone().filter(|(of, _)| *of == url),
         )
     };
     if is_dead {
@@ -293,6 +297,11 @@ async fn exchange(
     let is_version = request.uri().path().ends_with("/api2/json/version");
     let answer = pve.oneshot(request).await;
     let mut answer = answer.map_err(|broken| TransportError::Broken(broken.into()))?;
+    if let Some((_, time)) = time {
+        let date = DateTimePrinter::new().timestamp_to_rfc9110_string(&time);
+        let date = date.unwrap().parse().unwrap();
+        answer.headers_mut().insert(header::DATE, date);
+    }
     if let (true, Some(version)) = (is_version, version) {
         let data = json!({ "data": { "version": version, "release": version, "repoid": "0" } });
         *answer.body_mut() = data.to_string().into();
