@@ -85,6 +85,19 @@ fn a_small_node_stays_while_static_nodes_are_full_and_goes_once_it_is_empty() {
         stage.until_nodes(1).await;
         stage.until_kept("LoadHeadroom").await;
         assert_eq!(stage.ready_pods("small").await.len(), 1);
+        // The screen says the same, and the rest of what there is.
+        let screen = stage.status(&bench.binary).await;
+        assert_eq!(screen["answer"], "All is well.", "{screen:#}");
+        assert_eq!(screen["computed"], false, "{screen:#}");
+        let pool = &screen["pools"][0];
+        assert_eq!((&pool["machines"], &pool["ready"]), (&json!(1), &json!(1)));
+        assert_eq!(pool["state"], json!(["Ready"]), "{screen:#}");
+        let (node, kept) = (&stage.nodes().await[0], &screen["kept"][0]);
+        assert_eq!(kept["node"], node["metadata"]["name"], "{screen:#}");
+        let why = kept["reason"].as_str().unwrap();
+        assert!(why.contains("(loadHeadroom)"), "{why}");
+        let decided = screen["decisions"].as_array().unwrap();
+        assert!(!decided.is_empty(), "{screen:#}");
 
         stage.scale("small", 0).await;
         stage.until_nothing_is_left().await;

@@ -1,9 +1,11 @@
 //! The questions about what kproxide says: its Events, its metrics, its last plan.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use kproxide_testkit::eventually;
 use serde_json::Value;
+use tokio::process::Command;
 
 use super::machines::{FIRST_VMID, is_anchor};
 use super::{FIRST_ADDRESS, POOL, Replica, SECOND_ADDRESS, SOON, Stage};
@@ -99,6 +101,21 @@ impl Stage<'_> {
     async fn debug_plan(&self) -> Result<Value, String> {
         let text = self.admin(FIRST_ADDRESS, "/debug/plan").await?;
         serde_json::from_str(&text).map_err(|error| error.to_string())
+    }
+
+    /// What this program's `kproxide status` shows of the replica that leads, as JSON.
+    pub(crate) async fn status(&self, program: &Path) -> Value {
+        let address = format!("http://{FIRST_ADDRESS}:{}", self.admin_port);
+        let shown = Command::new(program)
+            .args(["status", "-o", "json", "--admin", &address, "--kubeconfig"])
+            .arg(self.cluster.admin_kubeconfig_path())
+            .env_clear()
+            .output()
+            .await
+            .unwrap();
+        let said = String::from_utf8_lossy(&shown.stderr);
+        assert!(shown.status.success(), "{said}");
+        serde_json::from_slice(&shown.stdout).unwrap()
     }
 
     /// What a replica has counted, labels and all; 0 where there is nothing of that name.
