@@ -159,6 +159,10 @@ fn finding(group: Group, object: String, said: Said<'_>) -> Option<Finding> {
     };
     match (is_ready, status) {
         (true, ConditionStatus::True) => Some(Finding::ok(group, object, message)),
+        // As somebody wishes.
+        (true, ConditionStatus::False) if *reason == reasons::BEING_DELETED => {
+            Some(found(Level::Warning))
+        }
         (true, ConditionStatus::False) => Some(found(Level::Error)),
         // Something else has to be mended first, and says so.
         (true, ConditionStatus::Unknown) => None,

@@ -100,6 +100,9 @@ async fn explain_answers_in_its_first_line() {
         ("unusable.yaml", "pool broken"),
         ("unusable.yaml", "pool workers"),
         ("together.yaml", "pool workers"),
+        ("../status/a_pool_is_deleted.yaml", "pool workers"),
+        ("../status/a_pool_is_deleted.yaml", "pod web-3"),
+        ("../status/a_pool_is_deleted.yaml", "node workers-b"),
     ];
     let policies = policies();
     let explained = async |file: &str, subject: &str| {

@@ -296,18 +296,25 @@ fn going(name: &PoolName, pool: &PoolFacts, world: &World) -> String {
     let of_pool = world.claims().iter();
     let of_pool = of_pool.filter(|(_, claim)| claim.spec.pool == *name);
     let left: Vec<&str> = of_pool.map(|(name, _)| name.as_str()).collect();
+    let deletes = "somebody deletes this NodePool";
     if pool.keep_machines {
-        return "somebody deletes this NodePool, and its machines stay (kproxide.dev/keep-machines)".to_owned();
+        return format!(
+            "{deletes}. Its machines stay, as its annotation kproxide.dev/keep-machines says"
+        );
     }
+    let (is, left) = match left[..] {
+        [] => return format!("{deletes}, and none of its machines is left"),
+        [one] => ("is", one.to_owned()),
+        _ => ("are", listed(&left)),
+    };
     if pool.paused {
         return format!(
-            "somebody deletes this NodePool, but it is paused, so its {} machines stay. Set spec.paused to false, or take the annotation kproxide.dev/pause off",
-            left.len()
+            "{deletes}, but it is paused, so its machines stay. To go on, set spec.paused to false and take the annotation kproxide.dev/pause off. There {is} still {left}"
         );
     }
     format!(
-        "somebody deletes this NodePool. kproxide removes its machines one after the other, as scaleDown.budget allows, and forces nothing: what keeps a Node stands in its NodeClaim. Left: {}. To remove one at once: kubectl delete nodeclaim NAME",
-        listed(&left)
+        "{deletes}, so kproxide removes its machines, at most {} at a time (scaleDown.budget). It forces none of them: the condition Removable of a NodeClaim says why its machine stays. If you delete the NodeClaim, it goes at once. There {is} still {left}",
+        pool.scale_down.budget
     )
 }
 

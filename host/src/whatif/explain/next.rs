@@ -23,6 +23,9 @@ pub(super) fn next_for(pool: &PoolName, why: &Why, explanation: &mut Explanation
         Why::Policy { .. } => format!("mend the policy or its settings in NodePool {pool}"),
         Why::Unusable(Unusable::Lacks(resource)) => larger(resource, 1),
         Why::Unusable(Unusable::Paused(_)) => unpause(pool),
+        Why::Unusable(Unusable::BeingDeleted(_)) => {
+            "make another NodePool for such pods: this one is being deleted".to_owned()
+        }
         Why::UnexpectedTaint { taint, .. } => format!(
             "name the taint {taint} in spec.taints of NodePool {pool} if it stays, or in spec.startupTaints if something takes it off"
         ),

@@ -38,6 +38,10 @@ impl About<'_> {
             explanation.rule("gets no machines", why.to_string());
             explanation.next(if let Unusable::Paused(_) = why {
                 unpause(name)
+            } else if let Unusable::BeingDeleted(_) = why {
+                format!(
+                    "nothing, if it is to go: `kubectl describe nodepool {name}` says which machines are left"
+                )
             } else {
                 format!("mend NodePool {name} or what it names")
             });

@@ -8,6 +8,7 @@ use super::super::resting::rests;
 use super::super::safety::{Removal, may_remove, never_removed};
 use crate::claim::{BLOCKED_BY_POD, CORDONED, Condition, unneeded};
 use crate::facts::{PoolFacts, RemovalReason};
+use crate::guard::freeze;
 use crate::hold::Hold;
 use crate::plan::{Standing, Unneeded, Verdict};
 use crate::reasons::{Kept, Moment};
@@ -54,7 +55,9 @@ impl<'w> Planning<'w> {
         let Some(pool) = row.pool else {
             return Some(Kept::PoolGone);
         };
-        if !pool.scale_down.enabled {
+        // What forbids only scale-down does not keep the machines of a pool that somebody deletes.
+        let is_going = pool.going_since().is_some();
+        if !pool.scale_down.enabled && !is_going {
             return Some(Kept::ScaleDownOff);
         }
         if let Some(hold) = never_removed(self.tick.world, node) {
@@ -63,7 +66,7 @@ impl<'w> Planning<'w> {
         if claims::is_protected(&mut self.tick, row) {
             return Some(Kept::DoNotDisrupt);
         }
-        if claims::stays_unneeded(node) {
+        if claims::stays_unneeded(node) && !is_going {
             return Some(Kept::ScaleDownDisabled);
         }
         if let Some(reason) = row.claim.status.refusal() {
@@ -74,6 +77,12 @@ impl<'w> Planning<'w> {
         }
         if let Some(rest) = rests(&mut self.tick, row.claim) {
             return Some(Kept::Rests(rest));
+        }
+        if is_going {
+            return Some(match freeze::is_frozen(&self.ledger) {
+                true => Kept::Held(Hold::Frozen),
+                false => Kept::Budget,
+            });
         }
         if let Some(replacing) = &row.replacing {
             return Some(Kept::Replacing(replacing.clone()));

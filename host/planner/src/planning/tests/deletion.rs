@@ -3,6 +3,8 @@
 use super::*;
 use crate::facts::{ClusterFacts, EntryState};
 use crate::plan::{FinalizerStep, Needed, RemovalReason};
+use crate::reasons::Kept;
+use crate::report::NodeOutcome;
 use crate::why::Unusable;
 
 /// Two pools with two machines each. Somebody deletes the first, `workers`, a minute after kproxide began to lead.
@@ -25,6 +27,14 @@ fn deleted() -> Scene {
     scene.host.leads_since = Some(at(NOW - 120));
     scene.workers().existence.deleting_since = Some(at(NOW - 60));
     scene
+}
+
+fn stays<'p>(plan: &'p Plan, name: &str) -> Option<&'p Kept> {
+    let mut nodes = plan.report.nodes.iter();
+    nodes.find_map(|node| match &node.outcome {
+        NodeOutcome::Kept(why) if node.node.as_str() == name => Some(why),
+        NodeOutcome::Kept(_) | NodeOutcome::Removing(_) => None,
+    })
 }
 
 /// The scene after the first machine of its plan has gone.
@@ -50,6 +60,9 @@ fn a_deleted_pool_loses_its_machines_one_after_the_other_and_no_other_pool_loses
         verdict(&plan, "a"),
         Verdict::Remove(RemovalReason::PoolDeleted)
     );
+    // Neither that scale-down is off nor what it looks at keeps b: it waits for its turn.
+    assert_eq!(stays(&plan, "b"), Some(&Kept::Budget));
+    assert_eq!(stays(&plan, "c"), Some(&Kept::ScaleDownOff));
     let scene = acted(&scene, &plan);
     assert_eq!(removed(&scene.plan()), ["a"], "the budget is 1");
     let scene = without(&scene, "a");
