@@ -3,8 +3,10 @@
 //! A machine is used once an ordinary pod has run on it. It was made in vain if it was in service for 3 minutes while
 //! its pods stayed pending, or if it was removed unused. After that its workload rests for 5 minutes. Then kproxide
 //! tries one machine, and none while an unused one stands. Each further machine in vain doubles the rest, up to 6 hours.
-//! A used machine ends all this, and so do other pods, other settings, or a new value of `kproxide.dev/retry`.
+//! A used machine ends all this, and so do other pods, other settings, a Node of the class that offers something else, or a
+//! new value of `kproxide.dev/retry`.
 
+mod offers;
 mod workload;
 
 use std::collections::BTreeMap;
@@ -16,8 +18,8 @@ use jiff::{SignedDuration, Timestamp};
 pub(crate) use self::workload::{pods_digest, workload};
 use crate::claim::{Condition, Phase};
 use crate::facts::{
-    ClaimFacts, ClassFacts, EntryState, Existence, InVain, LedgerEntry, LedgerFacts, PodPhase,
-    PoolFacts, RemovalReason, Tried, Tries,
+    ClaimFacts, ClassFacts, EntryState, Existence, InVain, LedgerEntry, LedgerFacts, PoolFacts,
+    RemovalReason, Tried, Tries,
 };
 use crate::ids::{ClaimName, Digest, InstanceTypeName, PoolName, digest};
 use crate::keys::OF_POOL;
@@ -83,6 +85,11 @@ impl Tries {
 
     pub(crate) fn is_of_pool(&self) -> bool {
         *self.workload == *OF_POOL
+    }
+
+    /// The workload does not rest any longer.
+    fn ends(&mut self) {
+        (self.rounds, self.late, self.at, self.node) = (0, 0, None, None);
     }
 
     /// A machine whose NodeClaim was made after the last one in vain begins a new round.
@@ -198,7 +205,7 @@ pub(crate) fn review(world: &World, ledger: &mut LedgerFacts, now: Timestamp) ->
             };
             match (verdict, claim) {
                 (Verdict::Open, _) => row.machines.push(tried),
-                (Verdict::Used, _) => (row.rounds, row.late, row.at, row.node) = (0, 0, None, None),
+                (Verdict::Used, _) => row.ends(),
                 (Verdict::InVain | Verdict::Late, Some(claim)) => {
                     let is_late = verdict == Verdict::Late;
                     row.late = if is_late {
@@ -229,15 +236,23 @@ pub(crate) fn review(world: &World, ledger: &mut LedgerFacts, now: Timestamp) ->
             moments.push(until);
         }
     }
-    tries.retain(|row| {
-        let forgotten = row.at.map(|at| later(at, MEMORY));
-        !row.machines.is_empty() || forgotten.is_some_and(|moment| now < moment)
-    });
+    forget(tries, now);
+    moments.extend(offers::review(world, ledger, now));
+    let LedgerFacts { tries, in_vain, .. } = ledger;
+    forget(tries, now);
     in_vain.retain(|it| now < later(it.at, GUARDED));
     let surplus = in_vain.len().saturating_sub(MOST_ROWS);
     in_vain.drain(..surplus);
     moments.extend(in_vain.first().map(|it| later(it.at, GUARDED)));
     moments
+}
+
+/// Rows that say nothing any more.
+fn forget(tries: &mut Vec<Tries>, now: Timestamp) {
+    tries.retain(|row| {
+        let forgotten = row.at.map(|at| later(at, MEMORY));
+        !row.machines.is_empty() || forgotten.is_some_and(|moment| now < moment)
+    });
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -333,5 +348,5 @@ fn is_leaving(claim: &ClaimFacts) -> bool {
 /// It is no DaemonSet's and no static pod, and its containers have run.
 fn has_run(pod: &PodView<'_>) -> bool {
     let is_ordinary = !pod.is_mirror() && !pod.is_of_daemon_set();
-    is_ordinary && matches!(pod.phase(), PodPhase::Running | PodPhase::Succeeded)
+    is_ordinary && pod.has_run()
 }

@@ -105,6 +105,7 @@ fn seeds() -> &'static [Value; 2] {
                     "rounds": 2, "late": 1, "at": moment, "node": "workers-x8",
                 }],
                 "inVain": [{"pool": "workers", "settings": "02", "claim": "workers-x8", "at": moment}],
+                "offered": [{"nodeClass": "default", "nodes": {"workers-x8": "03"}, "changed": moment}],
                 "deletions": [{"pool": "workers", "poolUID": "7e1d"}],
                 "freeze": {"since": moment, "machines": 12},
                 "orphans": [{"cluster": "lab", "vmid": 603, "claimUID": "0b1c", "since": moment}],

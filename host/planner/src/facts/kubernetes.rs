@@ -42,6 +42,9 @@ pub struct PodFacts {
     /// `restartPolicy: Never`: what it does is lost when it is evicted.
     #[serde(default, skip_serializing_if = "is_false")]
     pub runs_once: bool,
+    /// A container of it has started, whatever has become of it since.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub started: bool,
     /// Carries `kproxide.dev/do-not-disrupt: "true"` (or Cluster Autoscaler's `safe-to-evict: "false"`, or Karpenter's
     /// `do-not-disrupt`).
     #[serde(default, skip_serializing_if = "is_false")]

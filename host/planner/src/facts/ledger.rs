@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::claim::ClaimSpec;
 use super::objects::PolicyKind;
 use super::record::RemovalReason;
-use super::tries::{InVain, Tries};
+use super::tries::{InVain, Offered, Tries};
 use crate::base64;
 use crate::ids::{
     ClaimName, ClassName, ClusterName, HypervisorId, PoolName, StorageName, Uid, Vmid,
@@ -59,6 +59,10 @@ pub struct LedgerFacts {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "schema", schemars(length(max = 256)))]
     pub in_vain: Vec<InVain>,
+    /// NodeClasses whose machines are made in vain, and what their Nodes offer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 256)))]
+    pub offered: Vec<Offered>,
     /// Set while kproxide removes nothing because too many machines went bad at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub freeze: Option<Freeze>,

@@ -1,11 +1,12 @@
 //! Which machines were of use to the pods that they were made for. The Ledger keeps it, so a restart forgets nothing.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{ClaimName, Digest, InstanceTypeName, NodeName, PoolName};
+use crate::ids::{ClaimName, ClassName, Digest, InstanceTypeName, NodeName, PoolName};
 
 /// Machines of one instance type that a NodePool made for one workload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,4 +67,20 @@ pub struct InVain {
     pub claim: ClaimName,
     /// When it turned out to be of no use.
     pub at: Timestamp,
+}
+
+/// What Nodes of one NodeClass offer to pods. kproxide keeps it while machines of the class are made in vain.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Offered {
+    /// Name of the NodeClass.
+    pub node_class: ClassName,
+    /// Of each Node a digest of its labels, taints, resources and CSI drivers. A change ends the rests in `tries`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(extend("maxProperties" = 16)))]
+    pub nodes: BTreeMap<NodeName, Digest>,
+    /// When it last ended them. It does so once in 6 hours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed: Option<Timestamp>,
 }

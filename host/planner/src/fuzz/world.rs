@@ -234,6 +234,7 @@ fn pod(draw: &mut Draw<'_>) -> crate::facts::PodFacts {
     pod.deleting = draw.flag();
     pod.grace_ends = (pod.deleting && draw.flag()).then(|| moment(draw));
     pod.runs_once = draw.flag();
+    pod.started = draw.flag();
     pod.phase = *draw.pick(&[
         PodPhase::Pending,
         PodPhase::Running,

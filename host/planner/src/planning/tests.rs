@@ -20,6 +20,7 @@ mod leaving;
 mod lifecycle;
 mod loops;
 mod machines;
+mod offers;
 mod optimum;
 mod orphans;
 mod patience;

@@ -103,6 +103,11 @@ impl<'w> PodView<'w> {
         self.pod.phase
     }
 
+    /// It has run, if only for a second.
+    pub(crate) fn has_run(&self) -> bool {
+        self.pod.started || matches!(self.phase(), PodPhase::Running | PodPhase::Succeeded)
+    }
+
     pub fn is_ready(&self) -> bool {
         self.pod.ready
     }
@@ -207,6 +212,7 @@ impl<'w> PodView<'w> {
             owner: self.owner().cloned(),
             mirror: self.pod.mirror,
             runs_once: self.pod.runs_once,
+            started: self.pod.started,
             do_not_disrupt: self.pod.do_not_disrupt,
             safe_to_evict: self.pod.safe_to_evict,
             on_completion: self.pod.on_completion,

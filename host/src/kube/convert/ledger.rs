@@ -49,7 +49,7 @@ mod tests {
     use jiff::Timestamp;
     use kproxide_planner::facts::{
         Anchor, Backoff, EntryState, FailedLaunches, ForeignMark, Freeze, InVain, LedgerEntry,
-        Mark, OrphanSeen, PolicyKind, PolicyState, PoolDeletion, Removal, Tried, Tries,
+        Mark, Offered, OrphanSeen, PolicyKind, PolicyState, PoolDeletion, Removal, Tried, Tries,
     };
     use kproxide_planner::ids::{HypervisorId, Vmid};
     use kproxide_planner::plan::RemovalReason;
@@ -141,6 +141,11 @@ mod tests {
                 settings: "02".into(),
                 claim: "workers-x9".into(),
                 at: moment,
+            }],
+            offered: vec![Offered {
+                node_class: "standard".into(),
+                nodes: [("workers-x9".into(), "03".into())].into(),
+                changed: Some(moment),
             }],
             freeze: Some(Freeze {
                 since: moment,

@@ -73,6 +73,7 @@ pub(in crate::kube) fn pod_facts(pod: &PodView) -> PodFacts {
         grace_ends: metadata.deletion_timestamp.as_ref().map(|time| time.0),
         owner: owner(metadata),
         mirror: annotation(metadata, keys::MIRROR).is_some(),
+        started: status.has_started(),
         runs_once: spec.restart_policy.as_deref() == Some("Never"),
         do_not_disrupt: flagged_in(metadata, keys::DO_NOT_DISRUPT)
             || safe_to_evict == Some("false")

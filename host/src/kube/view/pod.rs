@@ -43,11 +43,45 @@ pub(in crate::kube) struct PodStatusView {
     pub(in crate::kube) allocated_resources: BTreeMap<String, Amount>,
 }
 
+impl PodStatusView {
+    /// A container has run. A kubelet that refuses a pod fails it without that.
+    pub(in crate::kube) fn has_started(&self) -> bool {
+        let of_start = self.init_container_statuses.iter();
+        let mut containers = of_start.chain(&self.container_statuses);
+        containers.any(|it| it.restart_count > 0 || it.state.has_started())
+    }
+}
+
+/// At most one of them is there.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::kube) struct ContainerStateView {
+    running: Option<IgnoredAny>,
+    terminated: Option<TerminatedView>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct TerminatedView {
+    started_at: Option<Timestamp>,
+}
+
+impl ContainerStateView {
+    fn has_started(&self) -> bool {
+        let ended = self.terminated.as_ref();
+        self.running.is_some() || ended.is_some_and(|ended| ended.started_at.is_some())
+    }
+}
+
 /// What is in force, and what its kubelet has granted. They differ while it is resized in place.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(in crate::kube) struct ContainerStatusView {
     pub(in crate::kube) name: String,
+    #[serde(deserialize_with = "or_default")]
+    pub(in crate::kube) state: ContainerStateView,
+    #[serde(deserialize_with = "or_default")]
+    pub(in crate::kube) restart_count: i32,
     pub(in crate::kube) resources: Option<ResourcesView>,
     #[serde(deserialize_with = "or_default")]
     pub(in crate::kube) allocated_resources: BTreeMap<String, Amount>,

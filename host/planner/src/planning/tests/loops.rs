@@ -29,24 +29,24 @@ pub(super) fn made_for_pod(scene: &mut Scene, pod: &str, machine: &str) {
 }
 
 /// A cluster whose machines come into service a minute after their claim. Each tick is 20 seconds.
-struct Play {
-    scene: Scene,
+pub(super) struct Play {
+    pub(super) scene: Scene,
     last: Plan,
-    seconds: i64,
+    pub(super) seconds: i64,
     /// When each machine was launched.
-    made: Vec<i64>,
+    pub(super) made: Vec<i64>,
     /// What the kubelets of new Nodes show otherwise than promised.
-    kubelet: fn(&mut NodeFacts),
+    pub(super) kubelet: fn(&mut NodeFacts),
     /// Puts pods on Nodes.
     scheduler: fn(&mut Play),
-    said: String,
+    pub(super) said: String,
 }
 
 const TICK: i64 = 20;
 const BOOTS: i64 = 60;
 
 impl Play {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let mut scene = Scene::default();
         scene.workers().scale_down.stabilization = SignedDuration::ZERO;
         scene.workers().scale_down.budget = 10;
@@ -64,11 +64,11 @@ impl Play {
         }
     }
 
-    fn now(&self) -> i64 {
+    pub(super) fn now(&self) -> i64 {
         NOW + self.seconds
     }
 
-    fn pod(&mut self, name: &str, owner: (&str, &str), requests: &str) {
+    pub(super) fn pod(&mut self, name: &str, owner: (&str, &str), requests: &str) {
         let mut pod = pending_pod(spec(requests));
         pod.owner = Some(Owner {
             kind: owner.0.into(),
@@ -114,7 +114,7 @@ impl Play {
         }
     }
 
-    fn run(&mut self, seconds: i64) {
+    pub(super) fn run(&mut self, seconds: i64) {
         for _ in 0..seconds / TICK {
             self.tick();
         }
@@ -129,7 +129,7 @@ impl Play {
         world
     }
 
-    fn tick(&mut self) {
+    pub(super) fn tick(&mut self) {
         self.seconds += TICK;
         (self.scheduler)(self);
         let now = at(self.now());
@@ -221,7 +221,7 @@ impl Play {
     }
 }
 
-fn taints(node: &mut NodeFacts) {
+pub(super) fn taints(node: &mut NodeFacts) {
     node.taints.push(Taint {
         key: "example.com/theirs".into(),
         value: "".into(),

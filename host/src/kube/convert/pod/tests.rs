@@ -552,3 +552,34 @@ fn r17_a_pod_that_another_controller_lets_run_once_is_as_a_jobs() {
     assert!(owned(Some("Job"), "Never") && owned(Some("Job"), "OnFailure"));
     assert!(!owned(Some("ReplicaSet"), "Always") && !owned(None, "Never"));
 }
+
+#[test]
+fn a_pod_has_started_once_a_container_ran_whatever_became_of_it() {
+    let at = "2026-01-01T00:00:00Z";
+    let started =
+        |status: Value| facts(json!({"metadata": {"name": "a"}, "status": status})).started;
+    let state = |state: Value| json!({"phase": "Failed", "containerStatuses": [{"name": "a"}, {"name": "b", "state": state}]});
+    assert!(started(state(
+        json!({"terminated": {"exitCode": 1, "startedAt": at}})
+    )));
+    assert!(started(state(
+        json!({"running": {"startedAt": at}, "terminated": null})
+    )));
+    let again = json!([{"name": "a", "restartCount": 2, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]);
+    assert!(started(json!({"containerStatuses": again})));
+    let init = json!([{"name": "i", "state": {"terminated": {"startedAt": at}}}]);
+    assert!(started(
+        json!({"phase": "Pending", "initContainerStatuses": init})
+    ));
+
+    assert!(!started(json!({"phase": "Failed", "reason": "OutOfcpu"})));
+    assert!(!started(
+        json!({"phase": "Failed", "reason": "NodeAffinity", "containerStatuses": null})
+    ));
+    assert!(!started(state(
+        json!({"waiting": {"reason": "ContainerCreating"}})
+    )));
+    assert!(!started(state(
+        json!({"terminated": {"exitCode": 137, "startedAt": null}})
+    )));
+}
