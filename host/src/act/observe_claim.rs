@@ -124,7 +124,7 @@ impl Drive {
                 seen.quorate = Some(inventory.quorate_for(self.facts().hypervisor()));
                 if machine_wanted {
                     seen.machine = self
-                        .look_at_machine(&client, &inventory, &mut seen.unread)
+                        .look_at_machine(&client, &inventory, looks.tasks, &mut seen.unread)
                         .await;
                 }
             }
@@ -148,6 +148,7 @@ impl Drive {
         &self,
         client: &Client,
         inventory: &Inventory,
+        with_tasks: bool,
         unread: &mut Vec<String>,
     ) -> Option<MachineLook> {
         let vmid = self.facts().spec.vmid.0;
@@ -182,7 +183,11 @@ impl Drive {
             return Some(MachineLook::Invisible);
         }
         let (config, status) = (note(config, unread)?, note(status, unread)?);
-        let machine = self.machine(&config, &status, guest);
+        let mut machine = self.machine(&config, &status, guest);
+        if with_tasks && machine.power == Power::Off {
+            let task = client.running_task(hypervisor, vmid).await;
+            machine.task = note(task, unread)?.map(Into::into);
+        }
         Some(MachineLook::Visible(Box::new(machine)))
     }
 
@@ -219,6 +224,7 @@ impl Drive {
                 Some(false) => Power::Off,
                 None => Power::Unknown,
             },
+            task: None,
             protected: config.protection,
             snapshot: config.snapshot.as_deref().map(Into::into),
             template: config.template,

@@ -124,6 +124,7 @@ pub(super) async fn every_request() -> Vec<Request<Bytes>> {
         .find_clone("pve1", 9000, 101, Some(1_795_220_612))
         .await
         .unwrap();
+    client.running_task("pve1", 101).await.unwrap();
     client.volumes("pve1", "shared").await.unwrap();
     asked.requests()
 }

@@ -155,6 +155,8 @@ struct Status {
 #[derive(Deserialize)]
 struct Listed {
     upid: Upid,
+    #[serde(default)]
+    endtime: Option<i64>,
 }
 
 #[derive(Deserialize)]
@@ -278,6 +280,22 @@ impl Client {
             }
         }
         Ok(None)
+    }
+
+    /// The kind of a task that runs for a VM now, such as `qmstart`. `None`: there is none.
+    ///
+    /// # Errors
+    /// The hypervisor could not be asked.
+    pub async fn running_task(&self, hypervisor: &str, vmid: u32) -> Result<Option<String>, Error> {
+        let params = Params::new()
+            .with("vmid", vmid)
+            .with("source", "active")
+            .with("limit", SEARCHED_TASKS);
+        let call = Call::get(&["nodes", hypervisor, "tasks"]).params(params);
+        let tasks: Vec<Listed> = self.fetch(call).await?;
+        // Proxmox: those that have ended stay among the active ones for a while.
+        let mut running = tasks.into_iter().filter(|task| task.endtime.is_none());
+        Ok(running.next().map(|task| task.upid.kind))
     }
 }
 

@@ -26,6 +26,8 @@ pub struct Looks {
     pub presence: Need,
     /// The VM's configuration and power state.
     pub machine: Need,
+    /// Whether a task runs for the VM, if it is stopped: it may start at any moment.
+    pub tasks: bool,
     /// Quorum of the Proxmox cluster.
     pub quorum: Need,
     /// The Node with the machine's UUID, fresh.
@@ -59,6 +61,7 @@ impl Looks {
             task: self.task.or(other.task),
             presence: self.presence.max(other.presence),
             machine: self.machine.max(other.machine),
+            tasks: self.tasks || other.tasks,
             quorum: self.quorum.max(other.quorum),
             node: self.node || other.node,
             join: self.join || other.join,
@@ -77,6 +80,7 @@ pub fn looks(subject: &Subject<'_>, last: Option<&Attempted>) -> Looks {
     }
     Looks {
         definition: subject.deleting(),
+        tasks: subject.status().phase >= Phase::Draining && may_be_off(subject),
         ..of_phase(subject, last)
     }
 }

@@ -81,6 +81,8 @@ pub struct Machine {
     pub smbios_uuid: Option<Uid>,
     pub lock: Option<Arc<str>>,
     pub power: Power,
+    /// The kind of a task that runs for it, such as `qmstart`. Only [`super::Looks::tasks`] asks for it.
+    pub task: Option<Arc<str>>,
     pub protected: bool,
     /// The snapshot that its state has come from, if it has any.
     pub snapshot: Option<Arc<str>>,

@@ -105,6 +105,7 @@ pub(super) fn is_proven_off(subject: &Subject<'_>, observed: &Observed) -> bool 
     let is_off = |machine: &Machine| {
         (machine.power == Power::Off || broken(Mutant::SilentIsOff))
             && machine.lock.is_none()
+            && machine.task.is_none()
             && prove(subject, machine, Made::Configured).is_ok()
     };
     match &observed.machine {
@@ -125,12 +126,15 @@ fn not_proven(subject: &Subject<'_>, observed: &Observed, name: &NodeName, now: 
                 "kproxide does not take VM {vmid} for off: {mismatch}; {}",
                 mismatch.remedy()
             ),
-            Ok(_) => match (machine.power, &machine.lock) {
+            Ok(_) => match (
+                machine.power,
+                machine.lock.as_ref().or(machine.task.as_ref()),
+            ) {
                 (Power::On, _) => format!(
                     "VM {vmid} runs on {hypervisor}, but Node {name} does not answer. Its pods may still write to their volumes. To end them, stop it on {hypervisor}: `qm stop {vmid}`"
                 ),
-                (_, Some(lock)) => format!(
-                    "VM {vmid} on {hypervisor} is locked ({lock}), so it may start again. kproxide waits for the end of the task"
+                (_, Some(busy)) => format!(
+                    "Proxmox works at VM {vmid} on {hypervisor} ({busy}), so it may start again. kproxide waits for the end of the task"
                 ),
                 (Power::Off | Power::Unknown, None) => {
                     format!("{hypervisor} does not say whether VM {vmid} runs. kproxide asks again")

@@ -173,7 +173,14 @@ async fn a_machine_lives_and_dies() {
     assert_eq!(configured.boot_disk().unwrap().option("backup"), Some("0"));
     assert!(!configured.protection && configured.agent_enabled());
 
-    assert_eq!(lab.end(client.start("pve2", 101).await).await, Outcome::Ok);
+    let started = client.start("pve2", 101).await;
+    let running = async || client.running_task("pve2", 101).await.unwrap();
+    assert_eq!(running().await.as_deref(), Some("qmstart"));
+    let current = client.status_current("pve2", 101).await.unwrap();
+    assert_eq!(current.running, Some(false), "not yet");
+    assert_eq!(client.running_task("pve2", 102).await.unwrap(), None);
+    assert_eq!(lab.end(started).await, Outcome::Ok);
+    assert_eq!(running().await, None);
     let Some(MachineEvent::Started { smbios_uuid, .. }) = events.recv().await else {
         panic!("the machine did not start");
     };

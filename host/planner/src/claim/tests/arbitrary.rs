@@ -310,6 +310,7 @@ fn machine_look(draw: &mut Draw<'_>) -> Option<MachineLook> {
             Marker::Missing,
         ]);
         machine.power = *draw.pick(&[Power::On, Power::Off, Power::Unknown]);
+        machine.task = optional(draw, |_| "qmstart".into());
         if shape > 5 {
             return;
         }

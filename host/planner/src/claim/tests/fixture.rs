@@ -226,6 +226,7 @@ pub(in crate::claim) fn machine() -> Machine {
         smbios_uuid: Some(UUID.into()),
         lock: None,
         power: Power::On,
+        task: None,
         protected: false,
         snapshot: None,
         template: false,

@@ -45,7 +45,8 @@ fn refused(case: &Case) -> String {
 #[test]
 fn r24_a_machine_that_its_own_hypervisor_calls_stopped_is_out_of_service() {
     let case = dead();
-    assert_eq!(looks(&case.subject(), None).machine, Need::Always);
+    let asked = looks(&case.subject(), None);
+    assert_eq!((asked.machine, asked.tasks), (Need::Always, true));
     assert!(is_taint(&case.next()), "{:?}", case.next());
     // The intent is there first, so that the Node's return does not end the repair.
     let mut fresh = dead();
@@ -79,17 +80,23 @@ fn r24_a_machine_that_its_own_hypervisor_calls_stopped_is_out_of_service() {
 #[test]
 fn r24_what_does_not_prove_it_taints_nothing_and_is_told_with_the_next_step() {
     type Edit = fn(&mut Case);
-    let unproven: [(&str, Edit); 7] = [
+    let unproven: [(&str, Edit); 8] = [
         ("runs on pve1", |case| {
             case.observed.machine = visible(|_| {})
         }),
         ("does not say whether VM 201 runs", |case| {
             case.observed.machine = visible(|machine| machine.power = Power::Unknown);
         }),
-        ("is locked (migrate)", |case| {
+        ("works at VM 201 on pve1 (migrate)", |case| {
             case.observed.machine = visible(|machine| {
                 machine.power = Power::Off;
                 machine.lock = Some("migrate".into());
+            });
+        }),
+        ("works at VM 201 on pve1 (qmstart)", |case| {
+            case.observed.machine = visible(|machine| {
+                machine.power = Power::Off;
+                machine.task = Some("qmstart".into());
             });
         }),
         ("HA manager", |case| {

@@ -140,7 +140,8 @@ pub(super) fn check(case: &Case) {
             let Some(NodeLook::One(_, node)) = &observed.node else {
                 panic!("{:?}", observed.node);
             };
-            let is_off = machine.is_some_and(|m| m.power == Power::Off && m.lock.is_none());
+            let is_off = machine
+                .is_some_and(|m| m.power == Power::Off && m.lock.is_none() && m.task.is_none());
             let is_declared = case.hint.declared_off
                 && matches!(observed.machine, Some(MachineLook::Unreachable(_)));
             assert!(!node.ready, "its kubelet answers");
