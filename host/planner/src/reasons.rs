@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::eviction::Blocker;
 use crate::facts::{PoolFacts, RemovalReason, VolumeNeed};
 use crate::hold::Hold;
-use crate::ids::{ClaimName, PodKey, PoolName};
+use crate::ids::{ClaimName, Digest, PodKey, PoolName};
 use crate::keys::SCALE_DOWN_DISABLED;
 use crate::resources::Lack;
 use crate::why::{NoAnswer, Why};
@@ -26,8 +26,8 @@ pub enum GiveUp {
     /// Of a NodePool that is being deleted.
     MachinesKept,
     ScaleDownDisabled,
-    /// It is pending, and fits on the Node.
-    Pending(PodKey),
+    /// It is pending, and fits on the Node. By its digest it is known once it runs there.
+    Pending(PodKey, Digest),
     CameBack(Box<CameBack>),
     Stuck(Stuck),
 }
@@ -44,7 +44,7 @@ impl fmt::Display for GiveUp {
                 "its NodePool is deleted without its machines (kproxide.dev/keep-machines)",
             ),
             Self::ScaleDownDisabled => Kept::ScaleDownDisabled.fmt(f),
-            Self::Pending(pod) => write!(f, "pod {pod} is pending and fits on this Node"),
+            Self::Pending(pod, _) => write!(f, "pod {pod} is pending and fits on this Node"),
             Self::CameBack(back) => back.fmt(f),
             Self::Stuck(stuck) => stuck.fmt(f),
         }

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::answers::{SOON, failed, proven_absent, several, soon, unread};
 use super::begin::{Obstacle, obstacle, warming_up};
-use super::empty::{empty, leaving, unfinished};
+use super::empty::{empty, leaving, tell, unfinished};
 use super::node::{evicts, is_cordoned_by_us, is_ready, node_ref};
 use super::observed::{MachineLook, NodeLook, Observed};
 use super::op::{Effect, Op};
@@ -123,7 +123,9 @@ fn course(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Course 
             }
             match blocked(subject, observed, *reason, now) {
                 // A user asked for this replacement. If kproxide gave it up, it would begin again at once. So it waits.
-                Some(why) if !reason.scales_down() => Course::Wait(soon(now, why.to_string())),
+                Some(why) if !reason.scales_down() => {
+                    Course::Wait(tell(subject, why.to_string(), later(now, SOON), now))
+                }
                 Some(why) => Course::Abandon(why),
                 None => last_look(subject, observed, *reason, now),
             }
@@ -208,34 +210,34 @@ fn blocked(
     })
 }
 
-/// If something on the Node kept it, it rests ever longer. What the plan or a person has changed is no such thing.
+/// If pods kept it, it rests ever longer. What the plan or a person has changed is no such thing.
 fn blocked_drains(
     subject: &Subject<'_>,
     observed: &Observed,
     stays: &Stays,
     now: Timestamp,
 ) -> Option<BlockedDrains> {
+    let mut digests: Vec<Digest> = Vec::new();
     let pods = match stays {
         Stays::Late(..) => {
             let pods = observed.pods.as_deref().unwrap_or_default();
             let pods = leaving(subject, pods, now);
             pods.into_iter().map(|pod| pod.key.clone()).collect()
         }
-        Stays::Pod(pod, _) => vec![pod.clone()],
+        Stays::Pod(pod, _) | Stays::Came(pod) => vec![pod.clone()],
         Stays::Planned(GiveUp::CameBack(back)) => vec![back.pod.clone()],
+        Stays::Planned(GiveUp::Stuck(stuck)) => vec![stuck.pod.clone()],
+        Stays::Planned(GiveUp::Pending(_, digest)) => {
+            digests.push(digest.clone());
+            Vec::new()
+        }
         Stays::Refused(_) => Vec::new(),
-        Stays::Planned(_)
-        | Stays::Unwanted
-        | Stays::Recovered
-        | Stays::Came(_)
-        | Stays::Ready
-        | Stays::NotLost => return None,
+        Stays::Planned(_) | Stays::Unwanted | Stays::Recovered | Stays::Ready | Stays::NotLost => {
+            return None;
+        }
     };
     let keepers = &subject.hint.keepers;
-    let mut digests: Vec<Digest> = pods
-        .iter()
-        .filter_map(|pod| keepers.get(pod).cloned())
-        .collect();
+    digests.extend(pods.iter().filter_map(|pod| keepers.get(pod).cloned()));
     digests.sort();
     digests.dedup();
     digests.truncate(MOST_KEEPERS);

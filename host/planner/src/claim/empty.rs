@@ -191,7 +191,7 @@ fn held_up(subject: &Subject<'_>, refused: &[Refusal], now: Timestamp) -> Step {
 }
 
 /// Something blocks the drain until a person helps or it passes. Says so once.
-fn tell(subject: &Subject<'_>, why: String, again: Timestamp, now: Timestamp) -> Step {
+pub(super) fn tell(subject: &Subject<'_>, why: String, again: Timestamp, now: Timestamp) -> Step {
     let mut conditions = subject.status().conditions.iter();
     if conditions.any(|c| c.kind == Condition::Drained && c.message == why) {
         return Step::back_off(again, why);

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use jiff::SignedDuration;
 
 use super::kept::is_kept;
-use super::resting::rests;
+use super::resting::{keeper, rests};
 use super::returning::returned_and_stays;
 use super::safety::{Removal, is_paused, may_remove, may_touch};
 use super::{Planning, Tick};
@@ -325,7 +325,8 @@ impl Planning<'_> {
             return Some(GiveUp::ScaleDownDisabled);
         }
         if let Some(pod) = self.pending_pod_for(&node) {
-            return Some(GiveUp::Pending(pod));
+            let digest = keeper(self.tick.world, &pod);
+            return Some(GiveUp::Pending(pod.key(), digest));
         }
         let since = row.claim.status.draining_since;
         if let Some(back) =

@@ -1,4 +1,5 @@
-//! Drains that something on the Node kept from ending. The Node rests, so that its pods are not evicted again and again.
+//! Drains that pods kept from ending: those on the Node, or others that need it. It rests, so that its pods are not evicted
+//! again and again.
 //!
 //! The claim's status says how often in a row, and which pods kept it. The rest ends before its time once none of them
 //! stands on the Node as it did then, or with a new value of `kproxide.dev/retry` on the NodePool.
@@ -33,7 +34,7 @@ fn on_node<'w>(world: &'w World, claim: &ClaimFacts) -> impl Iterator<Item = Pod
 }
 
 /// A successor of the pod that is kept by the same has the same.
-fn keeper(world: &World, pod: &PodView<'_>) -> Digest {
+pub(super) fn keeper(world: &World, pod: &PodView<'_>) -> Digest {
     let mut hasher = DefaultHasher::new();
     workload(pod).hash(&mut hasher);
     pods_digest(pod.spec()).hash(&mut hasher);

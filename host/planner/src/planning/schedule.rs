@@ -8,10 +8,10 @@ use super::fit::{has_its_node, is_picky};
 use super::packing::weight;
 use super::snapshot::NodeInfo;
 use crate::facts::{PodSpec, Served, Shape};
-use crate::ids::{ClaimName, NodeName, PodKey, PoolName};
+use crate::ids::{ClaimName, NodeName, PoolName};
 use crate::plan::RefusedNode;
 use crate::report::{PendingOutcome, Why};
-use crate::world::{Id, NodeView, PendingPods};
+use crate::world::{Id, NodeView, PendingPods, PodView};
 
 /// The pending pods of one shape, and what becomes of them.
 pub(super) struct Need<'w> {
@@ -122,14 +122,14 @@ impl<'w> Planning<'w> {
     }
 
     /// A pending pod without a place that this Node could take if it stayed.
-    pub(super) fn pending_pod_for(&self, node: &NodeView<'w>) -> Option<PodKey> {
+    pub(super) fn pending_pod_for(&self, node: &NodeView<'w>) -> Option<PodView<'w>> {
         let need = self.needs.iter().find(|need| {
             need.left > 0
                 && need.unserved.is_none()
                 && !is_refused(&need.refused, node)
                 && self.snapshot.would_fit(need.shape, &need.spec, node)
         })?;
-        need.pods.iter().next().map(|pod| pod.key())
+        need.pods.iter().next()
     }
 }
 

@@ -6,7 +6,7 @@ use crate::claim::*;
 use crate::facts::ClaimStatus;
 use crate::ids::Digest;
 use crate::plan::{RemovalReason, Verdict};
-use crate::reasons::{CameBack, GiveUp, Keeps};
+use crate::reasons::{CameBack, GiveUp, Keeps, Stuck};
 
 #[test]
 fn f69_a_drain_that_was_given_up_rests_ever_longer() {
@@ -62,9 +62,9 @@ fn f69_a_drain_that_was_given_up_rests_ever_longer() {
     assert_eq!(status.blocked_drains, None);
 }
 
-/// What a pod or its owner can change rests ever longer; the load that came back, and what a person has set, do not.
+/// What pods did, those that came back with the load too, rests ever longer; what a person has set does not.
 #[test]
-fn only_what_stands_on_the_node_makes_it_rest_ever_longer() {
+fn pods_make_a_node_rest_ever_longer_and_what_people_set_does_not() {
     let blocked = |change: &dyn Fn(&mut Case)| {
         let mut case = draining();
         case.observed.node = node(|_| {});
@@ -86,11 +86,27 @@ fn only_what_stands_on_the_node_makes_it_rest_ever_longer() {
     };
     let verdict = |case: &mut Case| case.verdict = Verdict::GiveUp(came_back());
     assert_eq!(blocked(&verdict), by_a);
-    for verdict in [
-        Verdict::Keep,
-        Verdict::GiveUp(GiveUp::ScaleDownOff),
-        Verdict::GiveUp(GiveUp::Pending(pod("a").key)),
-    ] {
+    // Load that came back: a pod that has no other place any more, one that needs this Node, one that has come to it.
+    let stuck = Stuck {
+        pod: pod("a").key,
+        volume: None,
+    };
+    let verdict = |case: &mut Case| case.verdict = Verdict::GiveUp(GiveUp::Stuck(stuck.clone()));
+    assert_eq!(blocked(&verdict), by_a);
+    let pending = GiveUp::Pending(pod("b").key, "pending".into());
+    let verdict = |case: &mut Case| case.verdict = Verdict::GiveUp(pending.clone());
+    assert_eq!(blocked(&verdict), Some(vec![Digest::from("pending")]));
+    let came = |case: &mut Case| {
+        let mut removed = to_be_removed(RemovalReason::Empty);
+        removed.claim.status = draining().claim.status;
+        (case.verdict, case.claim) = (removed.verdict, removed.claim);
+        let conditions = &mut case.claim.status.conditions;
+        let mut drained = conditions.iter_mut();
+        let drained = drained.find(|c| c.kind == Condition::Drained);
+        drained.expect("draining").reason = RemovalReason::Empty.as_str().to_owned();
+    };
+    assert_eq!(blocked(&came), by_a);
+    for verdict in [Verdict::Keep, Verdict::GiveUp(GiveUp::ScaleDownOff)] {
         assert_eq!(blocked(&|case| case.verdict = verdict.clone()), None);
     }
 }
