@@ -98,12 +98,15 @@ impl Client {
     /// The error in one line; where a privilege is missing, with the commands that grant what `scope` needs.
     pub async fn explained(&self, error: &Error, scope: &Scope) -> String {
         let mut line = error.chain();
-        if !matches!(error.meaning, Meaning::PermissionDenied { .. }) {
+        let Meaning::PermissionDenied { privilege, .. } = &error.meaning else {
             return line;
-        }
+        };
         // Best effort: a token without privileges may not be allowed to read privileges either.
         let scope = scope.with(error);
-        let gaps = self.missing_privileges(&scope).await.unwrap_or_default();
+        let mut gaps = self.missing_privileges(&scope).await.unwrap_or_default();
+        if let (true, Some(refused)) = (gaps.is_empty(), privilege) {
+            gaps = self.refused(&scope, refused).await;
+        }
         if !gaps.is_empty() {
             // Proxmox may have named the path of one VM; these last.
             line = line.replacen(GRANT_IT, "", 1);
@@ -112,6 +115,22 @@ impl Client {
             line.push_str(&format!("; {missing}"));
         }
         line
+    }
+
+    /// What `scope` needs of a privilege that Proxmox refuses, although its list of permissions has it, or says nothing.
+    async fn refused(&self, scope: &Scope, refused: &str) -> Vec<Missing> {
+        let Ok(version) = self.version().await else {
+            return Vec::new();
+        };
+        let login = self.login_name().await.unwrap_or_default();
+        let mut all = missing(scope, &version, &Permissions::new(), &login);
+        // Proxmox: alternatives stand beside each other, as in `VM.Config.CPU|VM.Config.Memory`.
+        let is_refused = |privilege: &String| refused.split('|').any(|it| it == privilege);
+        for missing in &mut all {
+            missing.privileges.retain(is_refused);
+        }
+        all.retain(|missing| !missing.privileges.is_empty());
+        all
     }
 
     /// As [`Self::missing_privileges`], with what is known of all paths: mostly that needs no further question.

@@ -331,4 +331,21 @@ async fn missing_privileges_come_with_their_commands() {
     );
     assert!(missing[0].privileges.contains(&"VM.Allocate".to_owned()));
     assert!(missing[0].pveum[1].ends_with("--users 'kproxide@pve' --tokens 'kproxide@pve!ci'"));
+
+    // A refusal of what the list has: the line all the same, for that privilege alone.
+    lab.pve.set_acl(Topology::of(1).acl);
+    let scope = Scope {
+        guest_exec: true,
+        ..scope
+    };
+    assert_eq!(lab.client.missing_privileges(&scope).await.unwrap(), []);
+    let mut refused = refused;
+    refused.meaning = Meaning::PermissionDenied {
+        path: Some("/vms/101".to_owned()),
+        privilege: Some("VM.GuestAgent.Unrestricted".to_owned()),
+    };
+    let line = lab.client.explained(&refused, &scope).await;
+    assert_eq!(line.matches("pveum acl modify").count(), 1, "{line}");
+    let step = "/pool/k8s: VM.GuestAgent.Unrestricted is missing";
+    assert!(line.contains(step), "{line}");
 }
