@@ -3,7 +3,7 @@
 use kproxide_planner::facts::{Reach, VolumeName, VolumeNeed, VolumeProblem, VolumeWait};
 use kproxide_planner::ids::PoolName;
 use kproxide_planner::refusal::{Refusal, Refused};
-use kproxide_planner::report::{Limit, Misfit, Unusable, Why};
+use kproxide_planner::report::{LearnedWhy, Limit, Misfit, Unusable, Why};
 
 use super::Explanation;
 use crate::pve::error::MISSING_PRIVILEGE;
@@ -13,15 +13,15 @@ pub(super) fn next_for(pool: &PoolName, why: &Why, explanation: &mut Explanation
         Why::TooBig {
             resource,
             requested,
-            ..
-        } => larger(resource, *requested),
-        Why::LearnedTooBig(why) => larger(&why.resource, why.requested),
+            largest,
+        } => larger(resource, *requested, *largest),
+        Why::LearnedTooBig(why) => for_learned(why),
         Why::Misfit(misfit) => for_misfit(pool, misfit),
         Why::Limit(Limit::Machines { .. }) => format!("raise limits.maxNodes of NodePool {pool}"),
         Why::Limit(_) => format!("raise that limit of NodePool {pool}"),
         Why::NoHypervisor(refused) => for_hypervisors(refused),
         Why::Policy { .. } => format!("mend the policy or its settings in NodePool {pool}"),
-        Why::Unusable(Unusable::Lacks(resource)) => larger(resource, 1),
+        Why::Unusable(Unusable::Lacks(resource)) => larger(resource, 1, 0),
         Why::Unusable(Unusable::Paused(_)) => unpause(pool),
         Why::Unusable(Unusable::BeingDeleted(_)) => {
             "make another NodePool for such pods: this one is being deleted".to_owned()
@@ -94,8 +94,20 @@ fn for_hypervisors(refused: &[Refused]) -> String {
     "make room on a hypervisor, or add one: kproxide explain hypervisor NAME shows each".to_owned()
 }
 
-/// No machine is large enough. `requested`: thousandths of a core, bytes, or a number of devices.
-fn larger(resource: &str, requested: i64) -> String {
+fn for_learned(why: &LearnedWhy) -> String {
+    let LearnedWhy { resource, node, .. } = why;
+    // The type has the device, and its machines do not show it.
+    match resource.contains('/') {
+        true => format!(
+            "find out why Node {node} does not offer {resource}: mostly its driver or its device plugin is missing. Then let kproxide forget what Nodes have shown"
+        ),
+        false => larger(resource, why.requested, why.offered),
+    }
+}
+
+/// No machine is large enough. `requested`: thousandths of a core, bytes, or a number of devices. So is what the largest
+/// machine offers.
+fn larger(resource: &str, requested: i64, largest: i64) -> String {
     let requested = requested.unsigned_abs();
     // A machine offers a little less than it has.
     let with_overhead = |amount: u64| amount + amount.div_ceil(8);
@@ -112,6 +124,11 @@ fn larger(resource: &str, requested: i64) -> String {
             return "set a larger diskGiB for an instance type of the NodeClass".to_owned();
         }
         "pods" => return "set a larger maxPods for an instance type of the NodeClass".to_owned(),
+        device if largest > 0 => {
+            return format!(
+                "set {requested} of {device} in extendedResources of an instance type of the NodeClass, if its machines have so many"
+            );
+        }
         device => {
             return format!(
                 "add {device} to extendedResources of an instance type of the NodeClass, if its machines have it"
@@ -236,5 +253,34 @@ mod tests {
             let step = for_hypervisors(&refused);
             assert!(step.contains(words), "{step}");
         }
+    }
+
+    #[test]
+    fn a_device_that_the_type_has_is_not_to_be_added_to_it() {
+        let learned = |resource: &str, requested| {
+            for_learned(&LearnedWhy {
+                resource: resource.into(),
+                requested,
+                offered: 0,
+                instance_type: "gpu".into(),
+                class: "default".into(),
+                node: "workers-x7".into(),
+                since: jiff::Timestamp::UNIX_EPOCH,
+                again: jiff::Timestamp::UNIX_EPOCH,
+            })
+        };
+        let why = "find out why Node workers-x7 does not offer nvidia.com/gpu:";
+        let text = learned("nvidia.com/gpu", 1);
+        assert!(
+            text.starts_with(why) && !text.contains("extendedResources"),
+            "{text}"
+        );
+        assert!(learned("cpu", 4000).starts_with("add a larger instance type"));
+        let too_few = larger("nvidia.com/gpu", 2, 1);
+        assert!(
+            too_few.starts_with("set 2 of nvidia.com/gpu in"),
+            "{too_few}"
+        );
+        assert!(larger("amd.com/gpu", 1, 0).starts_with("add amd.com/gpu to"));
     }
 }
