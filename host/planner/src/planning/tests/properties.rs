@@ -154,7 +154,9 @@ proptest! {
         }
         let plan = scene.plan_with(racks);
         let launching: usize = plan.report.pending.iter().filter(|row| matches!(row.outcome, PendingOutcome::Launching(_))).map(|row| row.count as usize).sum();
-        prop_assert!(plan.launches.len() <= launching, "{} machines for {launching} pods", plan.launches.len());
+        // Running pods of a broken machine get theirs before it goes.
+        let launches = plan.launches.iter().filter(|launch| launch.spec.replaces.is_none()).count();
+        prop_assert!(launches <= launching, "{launches} machines for {launching} pods");
     }
 
     #[test]
