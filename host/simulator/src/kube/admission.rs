@@ -79,6 +79,42 @@ fn new_pod(pod: &mut Value) {
     }
 }
 
+/// The LimitRanger plugin: what the namespace gives to containers that say nothing. It comes before the pod's class of
+/// service is worked out, and after the defaults of the pod itself.
+pub(crate) fn limit<'a>(pod: &mut Value, ranges: &[impl std::borrow::Borrow<Value> + 'a]) {
+    let of_containers = ranges
+        .iter()
+        .flat_map(|range| items(&range.borrow()["spec"], "limits"))
+        .filter(|item| item["type"] == "Container");
+    let of_containers: Vec<&Value> = of_containers.collect();
+    if of_containers.is_empty() {
+        return;
+    }
+    let spec = field_mut(pod, "spec");
+    for list in ["containers", "initContainers"] {
+        let containers = spec.get_mut(list).and_then(Value::as_array_mut);
+        for container in containers.into_iter().flatten() {
+            requests_from_limits(container);
+            for item in &of_containers {
+                let resources = field_mut(container, "resources");
+                // The API's own defaults of a LimitRange: a limit is at most the most, a request that limit, or the least.
+                for (from, to) in [
+                    ("defaultRequest", "requests"),
+                    ("default", "requests"),
+                    ("max", "requests"),
+                    ("min", "requests"),
+                    ("default", "limits"),
+                    ("max", "limits"),
+                ] {
+                    for (name, amount) in entries(item, from) {
+                        default(field_mut(resources, to), name, amount.clone());
+                    }
+                }
+            }
+        }
+    }
+}
+
 fn requests_from_limits(container: &mut Value) {
     let limits: Vec<(String, Value)> = entries(&container["resources"], "limits")
         .map(|(name, limit)| (name.to_owned(), limit.clone()))

@@ -169,6 +169,15 @@ pub(crate) fn built_in() -> BTreeMap<ResourceId, Arc<Resource>> {
     const TABLE: &[Row] = &[
         ("", "v1", "configmaps", "ConfigMap", NAMESPACED, &["cm"], ""),
         ("", "v1", "events", "Event", NAMESPACED, &["ev"], ""),
+        (
+            "",
+            "v1",
+            "limitranges",
+            "LimitRange",
+            NAMESPACED,
+            &["limits"],
+            "",
+        ),
         ("", "v1", "namespaces", "Namespace", CLUSTER, &["ns"], "s"),
         ("", "v1", "nodes", "Node", CLUSTER, &["no"], "s"),
         (

@@ -1,4 +1,4 @@
-//! A toy kube-scheduler: the filters of [`super::placement`], one score, no preemption. It keeps the room of nominations that others make.
+//! A toy kube-scheduler: the filters of [`super::placement`], two scores, no preemption. It keeps the room of nominations that others make.
 //!
 //! A pod that uses a filter which is not here stays Pending with a message that says so: a wrong placement would teach a test
 //! something false.
@@ -308,7 +308,7 @@ impl Scheduler {
         };
         let near = self.near(needs);
         let mut reasons = BTreeMap::<Misfit, usize>::new();
-        let mut best: Option<(i64, &str)> = None;
+        let mut best: Option<((i64, i64), &str)> = None;
         let (mut total, mut short) = (0, 0);
         let nodes = self
             .nodes
@@ -327,7 +327,7 @@ impl Scheduler {
                 misfits.extend(near.as_ref().and_then(|near| near.misfit(needs, view)));
             }
             if misfits.is_empty() {
-                let score = self.score(view, state, needs);
+                let score = (needs.preference(view), self.score(view, state, needs));
                 // Names ascend, so that the first of equal scores has the smallest name.
                 if best.is_none_or(|(best, _)| score > best) {
                     best = Some((score, &view.name));

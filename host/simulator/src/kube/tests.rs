@@ -303,3 +303,58 @@ async fn the_audit_names_who_did_what() {
     let labels: BTreeMap<String, String> = kube.objects("namespaces")[0].labels.clone();
     assert_eq!(labels["kubernetes.io/metadata.name"], "default");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_range_gives_containers_what_they_do_not_say() {
+    let (kube, _) = world();
+    kube.create("namespaces", fixtures::namespace("other"))
+        .unwrap();
+    let range = |name: &str, namespace: &str, item: Value| {
+        let object = json!({
+            "apiVersion": "v1", "kind": "LimitRange",
+            "metadata": {"name": name, "namespace": namespace}, "spec": {"limits": [item]},
+        });
+        kube.create("limitranges", object).unwrap();
+    };
+    let both = json!({"cpu": "250m", "memory": "64Mi"});
+    range(
+        "a",
+        "default",
+        json!({"type": "Container", "defaultRequest": both, "default": {"cpu": "1"}}),
+    );
+    range(
+        "b",
+        "default",
+        json!({"type": "Container", "min": {"memory": "1Mi", "example.com/x": "2"}}),
+    );
+    range("c", "default", json!({"type": "Pod", "max": {"cpu": "7"}}));
+    range(
+        "d",
+        "other",
+        json!({"type": "Container", "default": {"cpu": "3"}}),
+    );
+    let created = |name: &str, resources: Value| {
+        let mut pod = fixtures::pod(name, "1", "1Gi");
+        pod["spec"]["containers"] = json!([{"name": "a", "image": "i", "resources": resources}]);
+        let pod = kube.create("pods", pod).unwrap();
+        (
+            pod["spec"]["containers"][0]["resources"].clone(),
+            pod["status"]["qosClass"].clone(),
+        )
+    };
+    let (silent, class) = created("silent", json!({}));
+    let expected = json!({"cpu": "250m", "memory": "64Mi", "example.com/x": "2"});
+    assert_eq!(
+        (&silent["requests"], class),
+        (&expected, json!("Burstable"))
+    );
+    assert_eq!(silent["limits"], json!({"cpu": "1"}));
+    // Its own limit is its request, whatever the namespace gives to others.
+    let (limited, _) = created(
+        "limited",
+        json!({"limits": {"cpu": "2"}, "requests": {"memory": "1Gi"}}),
+    );
+    let expected = json!({"cpu": "2", "memory": "1Gi", "example.com/x": "2"});
+    assert_eq!(limited["requests"], expected);
+    assert_eq!(limited["limits"], json!({"cpu": "2"}));
+}

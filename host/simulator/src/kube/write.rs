@@ -109,6 +109,13 @@ impl State {
         if has_status && !resource.id.is("nodes") {
             map_mut(&mut object).remove("status");
         }
+        if resource.id.is("pods") {
+            let id = super::resource::ResourceId::new("", "limitranges");
+            let namespace = meta_str(&object, "namespace").to_owned();
+            let ranges = self.store.list(&id, Some(&namespace), None);
+            let ranges: Vec<_> = ranges.map(|range| range.value()).collect();
+            admission::limit(&mut object, &ranges);
+        }
         admission::default_new(resource, &mut object);
         self.settle(target, &mut object, options)?;
         if resource

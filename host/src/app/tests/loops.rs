@@ -131,6 +131,21 @@ async fn endless_a_static_pod_on_every_node_costs_five_machines() {
     two_hours(&lab, "static pod", 0).await;
 }
 
+/// Its template asks for nothing. What its pods ask for is the namespace's to say, and shows on the first Node alone.
+#[tokio::test(start_paused = true)]
+async fn endless_a_daemon_set_that_a_limit_range_fills_costs_five_machines() {
+    let lab = world(Guests::default(), small());
+    let range = json!({
+        "apiVersion": "v1", "kind": "LimitRange", "metadata": { "name": "least", "namespace": "kube-system" },
+        "spec": { "limits": [{ "type": "Container", "defaultRequest": { "cpu": "250m" } }] },
+    });
+    let mut agent = fixtures::daemonset("kube-system", "agent", "1", "1Gi");
+    agent["spec"]["template"]["spec"]["containers"][0]["resources"] = json!({});
+    lab.apply([("limitranges", range), ("daemonsets.apps", agent)]);
+    deployment(&lab, "web", "1900m", "128Mi", |_| {});
+    two_hours(&lab, "limit range", 0).await;
+}
+
 const GPU: &str = "nvidia.com/gpu";
 
 /// Machines with a GPU, and a pod that asks for one.

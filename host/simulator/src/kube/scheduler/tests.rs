@@ -372,3 +372,29 @@ async fn an_ephemeral_volume_comes_and_goes_with_its_pod() {
     );
     assert_eq!(kube.list("persistentvolumes").len(), 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_others_are_preferred_to_takes_pods_last() {
+    let (kube, mut scheduler) = world();
+    for (name, cpu) in [("a", "8"), ("b", "1"), ("c", "8")] {
+        fixtures::add_node(&kube, fixtures::node(name, cpu, "4Gi")).unwrap();
+    }
+    let soft = |key: &str| json!({"key": key, "effect": "PreferNoSchedule"});
+    for (name, taints) in [
+        ("a", json!([soft("x"), soft("y")])),
+        ("c", json!([soft("x")])),
+    ] {
+        let patch = json!({"spec": {"taints": taints}});
+        kube.patch("nodes", "", "", name, patch).unwrap();
+    }
+    let mut tolerant = fixtures::pod("p0", "500m", "512Mi");
+    tolerant["spec"]["tolerations"] = json!([{"operator": "Exists"}]);
+    kube.create("pods", tolerant).unwrap();
+    for name in ["p1", "p2", "p3"] {
+        kube.create("pods", fixtures::pod(name, "600m", "512Mi"))
+            .unwrap();
+    }
+    pass(&kube, &mut scheduler);
+    let nodes = ["p0", "p1", "p2", "p3"].map(|pod| node_of(&kube, pod).unwrap());
+    assert_eq!(nodes, ["a", "b", "c", "c"]);
+}
