@@ -35,7 +35,12 @@ fn a_deleted_pool_goes_once_its_machines_have_gone_one_after_the_other() {
     });
 }
 
-/// As a GitOps tool prunes a pool, and as Helm uninstalls and installs again.
+/// One machine on each hypervisor.
+fn one_each(values: &mut Value) {
+    values["clusters"]["lab"]["spec"]["maxMachinesPerHypervisor"] = json!(1);
+}
+
+/// As a GitOps tool prunes a pool that has another name now, and as Helm uninstalls and installs again.
 #[test]
 fn machines_outlive_their_pool_and_the_release() {
     on_a_cluster(async |bench| {
@@ -44,7 +49,13 @@ fn machines_outlive_their_pool_and_the_release() {
         stage.until_running("web", 1).await;
         stage.until_in_step(1).await;
         let machine = stage.claims().await[0]["metadata"]["uid"].clone();
-        let stage = stage.reinstall().await;
+        let renamed = |values: &mut Value| {
+            let pools = values["nodePools"].as_object_mut().unwrap();
+            let pool = pools.remove("default").unwrap();
+            pools.insert("renamed".to_owned(), pool);
+            one_each(values);
+        };
+        let stage = stage.reinstall(renamed).await;
         assert!(
             stage.api().find(POOL).await.unwrap().is_some(),
             "the chart kept it"
@@ -55,14 +66,30 @@ fn machines_outlive_their_pool_and_the_release() {
         stage.api().merge(POOL, &keep).await.unwrap();
         stage.api().delete(POOL).await.unwrap();
         until_pool_gone(&stage).await;
+        // The machine counts without its pool. So one of three hypervisors has room for none of the renamed pool's.
+        stage.deploy("more", 3, "3", "1Gi", json!({})).await;
+        stage.until_running("more", 2).await;
         stage.until_more_ticks(3).await;
-        // The new pool is what the chart makes of the same values.
-        let stage = stage.reinstall().await;
+        stage.until_in_step(3).await;
+        let pools = async |stage: &Stage<'_>| {
+            let mut claims = stage.claims().await;
+            claims.sort_by_key(|claim| claim["metadata"]["uid"] != machine);
+            assert_eq!(claims[0]["metadata"]["uid"], machine);
+            let pools = claims.iter().map(|claim| claim["spec"]["pool"].clone());
+            pools.collect::<Vec<_>>()
+        };
+        let expected = ["default", "renamed", "renamed"];
+        assert_eq!(pools(&stage).await, expected);
+        // A new pool of the old name takes it up.
+        let stage = stage.reinstall(one_each).await;
         stage.until_more_ticks(3).await;
-        let claims = stage.claims().await;
-        assert_eq!(claims.len(), 1);
-        assert_eq!(claims[0]["metadata"]["uid"], machine);
-        stage.until_in_step(1).await;
+        assert_eq!(pools(&stage).await, expected);
+        stage.until_in_step(3).await;
+        let mut births = stage.births().into_iter();
+        assert!(
+            births.all(|it| it.destroyed.is_none()),
+            "no machine is lost"
+        );
         stage.end().await;
     });
 }

@@ -162,7 +162,7 @@ async fn there_and_back(bench: &Bench, flags: &[&str], way: &str) {
     let machine = stage.claims().await[0]["metadata"]["uid"].clone();
 
     // Definitions, pool and machine are left, and serve the next installation.
-    let stage = stage.reinstall().await;
+    let stage = stage.reinstall(|_| ()).await;
     stage.until_more_ticks(3).await;
     stage.until_in_step(1).await;
     assert_eq!(stage.claims().await[0]["metadata"]["uid"], machine);

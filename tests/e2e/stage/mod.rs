@@ -163,8 +163,8 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// The release is uninstalled and installed again, by the same values.
-    pub(crate) async fn reinstall(self) -> Self {
+    /// The release is uninstalled and installed again, by the same values but for this change.
+    pub(crate) async fn reinstall(self, change: impl FnOnce(&mut Value)) -> Self {
         let Self {
             cluster,
             served,
@@ -177,7 +177,8 @@ impl<'a> Stage<'a> {
         assert!(status.success(), "kproxide ended with {status} on SIGTERM");
         let uninstall = ["uninstall", RELEASE, "--namespace", NAMESPACE, "--wait"];
         cluster.helm(&uninstall).await.unwrap();
-        let values = values(&served);
+        let mut values = values(&served);
+        change(&mut values);
         install(cluster, &values).await;
         let begun = Instant::now();
         let mut pod = launcher.launch(NAMESPACE, SELECTOR).await.unwrap();
