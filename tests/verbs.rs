@@ -205,7 +205,7 @@ const ELSEWHERE: [(&str, &str, &str); 4] = [
     (
         "policy wrap",
         "e2e/languages.rs",
-        "each_example_is_built_and_run_by_the_commands_of_its_page",
+        "a_first_policy_in_each_language_decides_a_launch",
     ),
 ];
 

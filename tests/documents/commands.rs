@@ -67,7 +67,7 @@ fn commands(page: &str, text: &str) -> Vec<(String, String)> {
 }
 
 /// Whose commands are looked at. Those of `policies/README.md` and of the examples of policies build something, each in a
-/// folder of its own: `tests/e2e/languages.rs` types them (those of the page itself only when it is asked to).
+/// folder of its own: `tests/e2e/languages.rs` types them all.
 fn is_for_users(page: &str) -> bool {
     let folders = ["examples/", "charts/"];
     let is_of_policies = page.starts_with("examples/policies/");

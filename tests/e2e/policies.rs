@@ -1,5 +1,7 @@
 //! Policies from a ConfigMap, replaced while kproxide runs.
 
+use std::collections::BTreeSet;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
@@ -88,14 +90,13 @@ fn a_new_module_decides_the_next_launch_and_a_broken_one_is_refused() {
 /// Waits until so many different modules were taken: equal Events are told apart by their digests.
 pub(crate) async fn eventually_taken(stage: &Stage<'_>, modules: usize) {
     kproxide_testkit::eventually(crate::stage::SOON, "the module to be taken", async || {
-        let mut taken = stage.events("default").await;
-        taken.retain(|(reason, _)| reason == "PolicyLoaded");
-        taken.sort();
-        taken.dedup();
+        let told = stage.events("default").await;
+        let taken = told.iter().filter(|(reason, _)| reason == "PolicyLoaded");
+        let taken: BTreeSet<_> = taken.collect();
         if taken.len() == modules {
             Ok(())
         } else {
-            Err(format!("{taken:?}"))
+            Err(format!("{told:?}"))
         }
     })
     .await;

@@ -33,6 +33,7 @@ pub(crate) use self::convert::printable;
 pub use self::load::LoadError;
 pub(crate) use self::load::digest;
 pub(super) use self::reply::{Replied, Reply};
+pub(super) use self::store::Images;
 pub(crate) use self::unpack::{UNPACKED_BYTES_MAX, unpacked};
 
 /// Instructions for one question: an empty loop takes 130 to 200 ms for them, so that they end before the clock does (250 ms). A built-in policy needs less
@@ -215,20 +216,20 @@ impl Engine {
     /// # Errors
     /// wasmtime refuses its configuration, or no thread can be had: the platform is not supported.
     pub fn new(execution: Execution) -> Result<Self, LoadError> {
-        Self::with(execution, execution == Execution::Blocking)
+        Self::with(execution, execution == Execution::Blocking, Images::Kept)
     }
 
     /// For a process of its own: calls run on the caller's thread, with the backstop.
     ///
     /// # Errors
     /// As for [`Engine::new`].
-    pub(super) fn caged() -> Result<Self, LoadError> {
-        Self::with(Execution::Inline, true)
+    pub(super) fn caged(images: Images) -> Result<Self, LoadError> {
+        Self::with(Execution::Inline, true, images)
     }
 
-    fn with(execution: Execution, has_backstop: bool) -> Result<Self, LoadError> {
+    fn with(execution: Execution, has_backstop: bool, images: Images) -> Result<Self, LoadError> {
         let platform = |error: wasmtime::Error| LoadError::Platform(format!("{error:#}"));
-        let wasmtime = store::configure().map_err(platform)?;
+        let wasmtime = store::configure(images).map_err(platform)?;
         let linker = store::linker(&wasmtime).map_err(platform)?;
         let ticker = match has_backstop {
             false => None,

@@ -4,7 +4,7 @@ use kproxide_planner::facts::PolicyKind;
 use kproxide_planner::question::Question;
 use thiserror::Error;
 use wasmtime::component::Linker;
-use wasmtime::{Config, ResourceLimiter, Store, StoreContextMut, Trap};
+use wasmtime::{Config, OperatorCost, ResourceLimiter, Store, StoreContextMut, Trap};
 
 use super::bindings::host_selection::kproxide::policy::log::Level;
 use super::load::Compiled;
@@ -34,17 +34,34 @@ const LOG_FUEL_PER_LINE: u64 = 10_000;
 const LOG_FUEL_PER_BYTE: u64 = 16;
 
 /// The same for every engine: two hosts with one world and one policy come to one answer.
-pub(super) fn configure() -> wasmtime::Result<wasmtime::Engine> {
+/// What a component's memories hold at first. wasmtime puts it together when it compiles ([`Images::Kept`]), or compiles a function that does it for each
+/// instance. Of the 37,000 pieces that Go's linker makes, that function takes 1 GB to compile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::policy) enum Images {
+    Kept,
+    Never,
+}
+
+pub(super) fn configure(images: Images) -> wasmtime::Result<wasmtime::Engine> {
     let mut config = Config::new();
     config
         .consume_fuel(true)
         .epoch_interruption(true)
         .max_wasm_stack(STACK_BYTES_MAX)
         .wasm_relaxed_simd(false)
-        // A file of its own for each module, to map memory from: a process of its own may open none, and it costs each call more than it gives.
-        .memory_init_cow(false)
+        .memory_init_cow(images == Images::Kept)
+        .operator_cost(costs())
         .wasm_backtrace_max_frames(std::num::NonZeroUsize::new(20));
     wasmtime::Engine::new(&config)
+}
+
+/// One for each instruction. A process of its own copies the first content of its memory where others map it: that costs no instructions, so that both count
+/// alike, and a policy that copies it over and over is ended by the clock.
+fn costs() -> OperatorCost {
+    let mut costs = OperatorCost::new();
+    costs.variable.memory_init_per_byte = 0;
+    costs.MemoryInit = u8::MAX;
+    costs
 }
 
 /// What lives as long as one instance.

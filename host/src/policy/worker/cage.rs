@@ -50,32 +50,51 @@ pub(super) fn filter() -> Vec<String> {
     let rules = |calls: &[libc::c_long]| -> BTreeMap<i64, Vec<_>> {
         calls.iter().map(|call| (*call, Vec::new())).collect()
     };
+    let argument = |number, operator, value| {
+        SeccompCondition::new(number, SeccompCmpArgLen::Dword, operator, value)
+            .and_then(|condition| SeccompRule::new(vec![condition]))
+    };
     let mut allowed = rules(&allowed());
-    // Of files the three pipes alone, whatever this process was started with.
-    let is_pipe = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Le, 2)
-        .and_then(|condition| SeccompRule::new(vec![condition]));
-    match is_pipe {
-        Ok(is_pipe) => allowed.extend(PIPES.map(|call| (call, vec![is_pipe.clone()]))),
-        Err(error) => return vec![format!("the filter of system calls ({error})")],
-    }
-    // Of two filters the kernel takes the stricter verdict.
-    let filters = [
-        SeccompFilter::new(
-            allowed,
-            SeccompAction::Errno(libc::EPERM as u32),
-            SeccompAction::Allow,
-            arch,
+    let limited = [
+        // Of files the three pipes alone, whatever this process was started with.
+        (&PIPES[..], argument(0, SeccompCmpOp::Le, 2)),
+        // RLIMIT_DATA does not count what is shared, or grows downwards.
+        (
+            &[libc::SYS_mmap],
+            argument(3, SeccompCmpOp::MaskedEq(UNCOUNTED), 0),
         ),
+        // Signals for itself, as when it aborts.
+        (
+            &[libc::SYS_tgkill],
+            argument(0, SeccompCmpOp::Eq, u64::from(std::process::id())),
+        ),
+    ];
+    for (calls, rule) in limited {
+        match rule {
+            Ok(rule) => allowed.extend(calls.iter().map(|call| (*call, vec![rule.clone()]))),
+            Err(error) => return vec![format!("the filter of system calls ({error})")],
+        }
+    }
+    let errno = |number: i32| SeccompAction::Errno(number.unsigned_abs());
+    // Of several filters the kernel takes the strictest verdict. The last one allows no further one.
+    let filters = [
         SeccompFilter::new(
             rules(&deadly()),
             SeccompAction::Allow,
             SeccompAction::KillProcess,
             arch,
         ),
+        // wasmtime would keep a memory's first content in a file. It copies that where the kernel has no such files.
+        SeccompFilter::new(
+            rules(&[libc::SYS_memfd_create]),
+            SeccompAction::Allow,
+            errno(libc::ENOSYS),
+            arch,
+        ),
+        SeccompFilter::new(allowed, errno(libc::EPERM), SeccompAction::Allow, arch),
     ];
     let mut refused = Vec::new();
-    // The deadly ones first: the other filter allows no further one.
-    for filter in filters.into_iter().rev() {
+    for filter in filters {
         let applied = filter
             .and_then(BpfProgram::try_from)
             .map_err(|error| error.to_string())
@@ -89,6 +108,10 @@ pub(super) fn filter() -> Vec<String> {
     }
     refused
 }
+
+/// Flags of `mmap`.
+#[cfg(target_os = "linux")]
+const UNCOUNTED: u64 = (libc::MAP_SHARED | libc::MAP_GROWSDOWN).unsigned_abs() as u64;
 
 #[cfg(target_os = "linux")]
 const PIPES: [libc::c_long; 5] = [
@@ -106,7 +129,6 @@ fn allowed() -> Vec<libc::c_long> {
     let mut calls = vec![
         libc::SYS_ppoll,
         libc::SYS_brk,
-        libc::SYS_mmap,
         libc::SYS_munmap,
         libc::SYS_mprotect,
         libc::SYS_mremap,
@@ -120,10 +142,10 @@ fn allowed() -> Vec<libc::c_long> {
         libc::SYS_nanosleep,
         libc::SYS_restart_syscall,
         libc::SYS_getrandom,
+        // Another filter answers it.
+        libc::SYS_memfd_create,
         libc::SYS_getpid,
         libc::SYS_gettid,
-        libc::SYS_tkill,
-        libc::SYS_tgkill,
         libc::SYS_sigaltstack,
         libc::SYS_rt_sigaction,
         libc::SYS_rt_sigprocmask,

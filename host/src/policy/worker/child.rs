@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use super::cage;
 use super::wire::{self, Described, Request, Response};
 use crate::args::Escape;
-use crate::policy::engine::{Engine, Module, Replied};
+use crate::policy::engine::{Engine, Images, Module, Replied};
 
 /// Serves on standard input and output. `memory_bytes`: what it may use.
 ///
@@ -15,8 +15,13 @@ use crate::policy::engine::{Engine, Module, Replied};
 pub fn serve(memory_bytes: u64, escape: Option<Escape>) -> Result<(), Box<dyn Error>> {
     let mut refused = cage::limit(memory_bytes);
     // With its thread: after the filter there is no other.
-    let engine = Engine::caged()?;
-    refused.extend(cage::filter());
+    let mut engine = Engine::caged(Images::Kept)?;
+    let unfiltered = cage::filter();
+    if !unfiltered.is_empty() {
+        // Nothing tells wasmtime that there are no files for them, and they cannot be had.
+        engine = Engine::caged(Images::Never)?;
+    }
+    refused.extend(unfiltered);
     if let Some(escape) = escape {
         return try_to(escape);
     }
