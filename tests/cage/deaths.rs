@@ -1,6 +1,7 @@
 //! Workers that die: what is said of it, and that the next question has its answer.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::Instant;
 
 use super::questions::question;
-use super::{caged, wasm};
+use super::{PROGRAM, caged, caged_by, wasm};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -55,6 +56,29 @@ async fn f83_a_worker_that_somebody_kills_between_two_questions_is_missed_by_non
         assert_eq!(in_time(&engine, &module).await, answer.result);
         assert_ne!(workers(), before);
     }
+}
+
+/// Once, or each time: a file is no worse for it.
+#[tokio::test]
+async fn a_file_whose_worker_is_killed_while_it_starts_is_loaded_by_the_next_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("worker");
+    let script = |dies: &str| format!("#!/bin/sh\n{dies} && kill -9 $$\nexec '{PROGRAM}' \"$@\"\n");
+    let writes = |dies: &str| {
+        fs::write(&program, script(dies)).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    let first = folder.path().join("first").display().to_string();
+    writes(&format!("/bin/mkdir '{first}'"));
+    let engine = caged_by(program.clone(), SOON);
+    let module = engine.load_file(wasm("spread")).await.unwrap();
+    assert!(engine.ask(&module, &to_spread()).await.result.is_ok());
+
+    writes("true");
+    let refused = engine.load_file(wasm("pack")).await.unwrap_err();
+    assert!(refused.to_string().contains("SIGKILL"), "{refused}");
+    writes("false");
+    engine.load_file(wasm("pack")).await.unwrap();
 }
 
 /// A machine that is busy starts a process late: an asker does not wait for it, and comes again.

@@ -31,7 +31,12 @@ fn caged() -> Engine {
 
 /// With so much time to load a file.
 fn caged_within(load: Duration) -> Engine {
-    let workers = Workers::new(PathBuf::from(PROGRAM), MEMORY_BYTES).loading_within(load);
+    caged_by(PathBuf::from(PROGRAM), load)
+}
+
+/// Whose workers this program is.
+fn caged_by(program: PathBuf, load: Duration) -> Engine {
+    let workers = Workers::new(program, MEMORY_BYTES).loading_within(load);
     Engine::new(Execution::Blocking).unwrap().caging(workers)
 }
 

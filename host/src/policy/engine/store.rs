@@ -73,6 +73,8 @@ pub(super) struct State {
     dropped: bool,
     /// The last line of level error: of a policy that panics, why.
     last_error: Option<String>,
+    /// What a call may use.
+    fuel: u64,
     /// `None`: without the backstop.
     _running: Option<Running>,
 }
@@ -185,6 +187,7 @@ pub(super) fn store(engine: &Engine, spent: u64) -> Store<State> {
         said: Vec::new(),
         dropped: false,
         last_error: None,
+        fuel: 0,
         _running: running,
     };
     let mut store = Store::new(&engine.wasmtime, state);
@@ -192,6 +195,7 @@ pub(super) fn store(engine: &Engine, spent: u64) -> Store<State> {
     store.set_hostcall_fuel(RETURNED_BYTES_MAX);
     let fuel = engine.fuel.saturating_sub(spent);
     store.set_fuel(fuel).expect("every engine counts fuel");
+    store.data_mut().fuel = fuel;
     // Without a ticker the epoch never moves: the deadline must lie ahead, but not so far that adding it overflows.
     store.set_epoch_deadline(if engine.ticker.is_some() {
         let share = fuel.saturating_mul(TICKS_MAX) / engine.fuel.max(1);
@@ -202,21 +206,34 @@ pub(super) fn store(engine: &Engine, spent: u64) -> Store<State> {
     store
 }
 
+/// The instance stands, and the call begins. Starting has the same limit and is not counted: how many instructions it takes depends on whether the process
+/// may have files.
+fn begin(store: &mut Store<State>) -> wasmtime::Result<()> {
+    let fuel = store.data().fuel;
+    store.set_fuel(fuel)
+}
+
 pub(super) fn check_settings(engine: &Engine, compiled: &Compiled, settings: &str) -> Replied<()> {
     let settings = convert::given(settings);
     let mut store = store(engine, 0);
     let answer = if let Some(pre) = &compiled.host_selection {
-        pre.instantiate(&mut store)
-            .and_then(|policy| policy.call_check_settings(&mut store, settings))
+        pre.instantiate(&mut store).and_then(|policy| {
+            begin(&mut store)?;
+            policy.call_check_settings(&mut store, settings)
+        })
     } else if let Some(pre) = &compiled.scale_down {
-        pre.instantiate(&mut store)
-            .and_then(|policy| policy.call_check_settings(&mut store, settings))
+        pre.instantiate(&mut store).and_then(|policy| {
+            begin(&mut store)?;
+            policy.call_check_settings(&mut store, settings)
+        })
     } else {
         let Some(pre) = &compiled.labels else {
             return Replied::failed(CallError::WrongKind(PolicyKind::Labels), 0);
         };
-        pre.instantiate(&mut store)
-            .and_then(|policy| policy.call_check_settings(&mut store, settings))
+        pre.instantiate(&mut store).and_then(|policy| {
+            begin(&mut store)?;
+            policy.call_check_settings(&mut store, settings)
+        })
     };
     let result = match answer {
         Ok(Ok(())) => Ok(()),
@@ -240,6 +257,7 @@ pub(super) fn ask(
                 let (context, request, candidates) = convert::rank(rank);
                 pre.instantiate(&mut store)
                     .and_then(|policy| {
+                        begin(&mut store)?;
                         policy.kproxide_policy_host_selection().call_rank(
                             &mut store,
                             &context,
@@ -257,6 +275,7 @@ pub(super) fn ask(
                 let (context, nodes, hypervisors) = convert::order(order);
                 pre.instantiate(&mut store)
                     .and_then(|policy| {
+                        begin(&mut store)?;
                         policy.kproxide_policy_scale_down().call_order(
                             &mut store,
                             &context,
@@ -276,6 +295,7 @@ pub(super) fn ask(
                 let (machine, hypervisors) = convert::decorate(decorate);
                 pre.instantiate(&mut store)
                     .and_then(|policy| {
+                        begin(&mut store)?;
                         policy.kproxide_policy_labels().call_decorate(
                             &mut store,
                             convert::given(&decorate.policy.settings),

@@ -30,6 +30,8 @@ const START: Duration = Duration::from_millis(500);
 const CALL_BYTES: u64 = 80 << 20;
 /// Children end until so much is left to compile in.
 const LOAD_BYTES_MIN: u64 = 96 << 20;
+/// A process that somebody kills while it loads, or that cannot be had, is started again so often at once.
+const STARTS_MAX: u32 = 3;
 /// Files that ended their process, and are not tried again. Forgetting one costs another process.
 const DEAD_MAX: usize = 1000;
 
@@ -119,7 +121,14 @@ impl Workers {
             held_bytes: AtomicU64::new(0),
             asked: AtomicU64::new(shared.asked.fetch_add(1, Relaxed)),
         });
-        match policy.start().await {
+        let mut starts = 1;
+        let started = loop {
+            match policy.start().await {
+                Err(Unstarted::Lost(_)) if starts < STARTS_MAX => starts += 1,
+                started => break started,
+            }
+        };
+        match started {
             Ok((process, described)) => {
                 *policy.process.lock().await = Some(process);
                 let mut policies = lock(&shared.policies);
@@ -130,6 +139,7 @@ impl Workers {
             }
             Err(Unstarted::Refused(reason)) => Err(LoadError::Refused(reason)),
             Err(Unstarted::Unread(reason)) => Err(LoadError::Read(reason)),
+            Err(Unstarted::Lost(reason)) => Err(LoadError::Died(reason)),
             Err(Unstarted::Died(reason)) => {
                 let mut dead = lock(&shared.dead);
                 if dead.len() >= DEAD_MAX {
@@ -166,6 +176,8 @@ enum Unstarted {
     Unread(String),
     /// The child's words.
     Refused(String),
+    /// Through no fault of the file: the kernel started none, or somebody killed it.
+    Lost(String),
     Died(String),
 }
 
@@ -176,15 +188,20 @@ impl Policy {
         let bytes = self.read().await.map_err(Unstarted::Unread)?;
         let memory_bytes = shared.make_room();
         let load = async {
-            let (process, refused) = Process::start(&shared.program, memory_bytes).await?;
+            let started = Process::start(&shared.program, memory_bytes).await;
+            let (process, refused) = started.map_err(Unstarted::Lost)?;
             shared.tell(&refused);
             let request = Request::Load(bytes.len() as u64);
-            let mut message = wire::encode(&request).map_err(|error| error.to_string())?;
+            let mut message =
+                wire::encode(&request).map_err(|error| Unstarted::Died(error.to_string()))?;
             message.extend(&*bytes);
             let loaded = process.exchange(&message, shared.load).await;
-            loaded.map_err(Gone::reason)
+            loaded.map_err(|gone| match gone {
+                Gone::Killed(reason) => Unstarted::Lost(reason),
+                Gone::Died(reason) => Unstarted::Died(reason),
+            })
         };
-        match load.await.map_err(Unstarted::Died)? {
+        match load.await? {
             (mut process, Response::Loaded(Ok(described))) => {
                 let held = process.confine(CALL_BYTES).unwrap_or(memory_bytes);
                 self.held_bytes.store(held, Relaxed);
@@ -230,6 +247,7 @@ impl Policy {
                     }
                     Err(
                         Unstarted::Refused(reason)
+                        | Unstarted::Lost(reason)
                         | Unstarted::Died(reason)
                         | Unstarted::Unread(reason),
                     ) => Err(CallError::Died(format!(
