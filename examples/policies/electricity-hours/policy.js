@@ -3,6 +3,8 @@
 //
 // wit/policy.wit describes all facts. Its names are written here in camelCase; an option without a value is null.
 
+import { log } from "kproxide:policy/log@0.1.0";
+
 const schema = {
   properties: {
     prices: {
@@ -28,12 +30,12 @@ export function describe() {
   };
 }
 
-export function checkSettings(text) {
+export const checkSettings = answer((text) => {
   read(text);
-}
+});
 
 export const hostSelection = {
-  rank(context, request, candidates) {
+  rank: answer((context, request, candidates) => {
     const settings = read(context.settings);
     const time = clock(context.now, settings);
     const price = priceAt(time.minute, settings.prices);
@@ -52,7 +54,7 @@ export const hostSelection = {
       placements.push({ index, score, reason: `at ${now}, ${why}` });
     });
     return { placements, rejected: [], state: null };
-  },
+  }),
 };
 
 function power(candidate, attribute) {
@@ -144,4 +146,17 @@ function minutes(text, field) {
 
 function invalid(what) {
   return { tag: "invalid-settings", val: what };
+}
+
+// Without this, what goes wrong in the code would only be a crash: the log gets the place, and the operator the message.
+function answer(question) {
+  return (...facts) => {
+    try {
+      return question(...facts);
+    } catch (error) {
+      if (!(error instanceof Error)) throw error;
+      log("error", `${error}\n${error.stack}`.slice(0, 1000));
+      throw { tag: "internal", val: String(error) };
+    }
+  };
 }

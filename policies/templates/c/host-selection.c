@@ -22,7 +22,7 @@ void exports_policy_describe(policy_info_t *info) {
 static const char *read_settings(policy_string_t text, policy_string_t *prefix) {
   const char *problem;
   setting_t setting;
-  prefix->len = 0;
+  *prefix = (policy_string_t){0};
   for (size_t at = 0; next_setting(text, &at, &setting, &problem);) {
     if (!is(setting.key, "prefix")) return "there is one setting: prefix";
     if (!setting.is_text) return "prefix must be a text, such as rack";

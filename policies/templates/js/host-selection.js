@@ -2,6 +2,8 @@
 //
 // wit/policy.wit describes all facts. Its names are written here in camelCase; an option without a value is null.
 
+import { log } from "kproxide:policy/log@0.1.0";
+
 const schema = {
   properties: { prefix: { type: "string", description: "how the names of preferred hypervisors begin" } },
   additionalProperties: false,
@@ -16,12 +18,12 @@ export function describe() {
   };
 }
 
-export function checkSettings(text) {
+export const checkSettings = answer((text) => {
   read(text);
-}
+});
 
 export const hostSelection = {
-  rank(context, request, candidates) {
+  rank: answer((context, request, candidates) => {
     const { prefix } = read(context.settings);
     const placements = [];
     candidates.forEach((candidate, index) => {
@@ -32,7 +34,7 @@ export const hostSelection = {
       placements.push({ index, score, reason: `preferred: ${preferred}` });
     });
     return { placements, rejected: [], state: null };
-  },
+  }),
 };
 
 // The part of the memory given to machines that may still be given, 0 to 1.
@@ -56,4 +58,17 @@ function read(text) {
 
 function invalid(what) {
   return { tag: "invalid-settings", val: what };
+}
+
+// Without this, what goes wrong in the code would only be a crash: the log gets the place, and the operator the message.
+function answer(question) {
+  return (...facts) => {
+    try {
+      return question(...facts);
+    } catch (error) {
+      if (!(error instanceof Error)) throw error;
+      log("error", `${error}\n${error.stack}`.slice(0, 1000));
+      throw { tag: "internal", val: String(error) };
+    }
+  };
 }

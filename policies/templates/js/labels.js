@@ -2,6 +2,8 @@
 //
 // wit/policy.wit describes all facts. Its names are written here in camelCase; an option without a value is null.
 
+import { log } from "kproxide:policy/log@0.1.0";
+
 const schema = {
   properties: { key: { type: "string", description: "the key of the label" } },
   additionalProperties: false,
@@ -16,20 +18,20 @@ export function describe() {
   };
 }
 
-export function checkSettings(text) {
+export const checkSettings = answer((text) => {
   read(text);
-}
+});
 
 export const labels = {
   // One answer for each hypervisor, in their order.
-  decorate(settings, machine, hypervisors) {
+  decorate: answer((settings, machine, hypervisors) => {
     const { key } = read(settings);
     return hypervisors.map((hypervisor) => ({
       labels: [[key, hypervisor.id.name]],
       annotations: [],
       taints: [],
     }));
-  },
+  }),
 };
 
 // The operator's settings. What is thrown is shown to the operator.
@@ -45,4 +47,17 @@ function read(text) {
 
 function invalid(what) {
   return { tag: "invalid-settings", val: what };
+}
+
+// Without this, what goes wrong in the code would only be a crash: the log gets the place, and the operator the message.
+function answer(question) {
+  return (...facts) => {
+    try {
+      return question(...facts);
+    } catch (error) {
+      if (!(error instanceof Error)) throw error;
+      log("error", `${error}\n${error.stack}`.slice(0, 1000));
+      throw { tag: "internal", val: String(error) };
+    }
+  };
 }

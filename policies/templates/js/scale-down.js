@@ -2,6 +2,8 @@
 //
 // wit/policy.wit describes all facts. Its names are written here in camelCase; an option without a value is null.
 
+import { log } from "kproxide:policy/log@0.1.0";
+
 const schema = {
   properties: {
     minimumAgeSeconds: { type: "integer", minimum: 0, description: "Nodes younger than this stay" },
@@ -18,12 +20,12 @@ export function describe() {
   };
 }
 
-export function checkSettings(text) {
+export const checkSettings = answer((text) => {
   read(text);
-}
+});
 
 export const scaleDown = {
-  order(context, pool, nodes, hypervisors, maxRemovals) {
+  order: answer((context, pool, nodes, hypervisors, maxRemovals) => {
     const { minimumAgeSeconds } = read(context.settings);
     const removals = [];
     nodes.forEach((node, index) => {
@@ -32,7 +34,7 @@ export const scaleDown = {
       removals.push({ index, score, reason: `pods to move: ${node.movablePods}` });
     });
     return { removals, state: null };
-  },
+  }),
 };
 
 // The operator's settings. What is thrown is shown to the operator.
@@ -50,4 +52,17 @@ function read(text) {
 
 function invalid(what) {
   return { tag: "invalid-settings", val: what };
+}
+
+// Without this, what goes wrong in the code would only be a crash: the log gets the place, and the operator the message.
+function answer(question) {
+  return (...facts) => {
+    try {
+      return question(...facts);
+    } catch (error) {
+      if (!(error instanceof Error)) throw error;
+      log("error", `${error}\n${error.stack}`.slice(0, 1000));
+      throw { tag: "internal", val: String(error) };
+    }
+  };
 }
