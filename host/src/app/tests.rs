@@ -14,6 +14,7 @@ use crate::config::Config;
 use crate::lab::{Lab, Setting, config};
 
 mod anchors;
+mod away;
 mod conditions;
 mod credentials;
 mod dead;
