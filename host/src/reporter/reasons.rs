@@ -58,7 +58,7 @@ pub(crate) const CLAIMS_UNDEFINED: Reason = lasting(
 pub(crate) const BEING_DELETED: Reason = lasting(
     "BeingDeleted",
     POOL,
-    "Somebody deletes the NodePool. The message says which machines are left.",
+    "Somebody deletes the NodePool. The message says which machines are left, and what keeps them.",
 );
 pub(crate) const CLASS_MISSING: Reason = lasting(
     "ClassMissing",

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use kproxide_planner::facts::{PolicyKind, PolicyRef, PolicyUse, PoolFacts};
+use kproxide_planner::facts::{
+    ClaimStatus, Condition, Phase, PolicyKind, PolicyRef, PolicyUse, PoolFacts,
+};
 use kproxide_planner::ids::{ClassName, ClusterName, PoolName};
 use kproxide_planner::planning::{addresses_used_up, limit_reached};
 use kproxide_planner::report::{AnchorReport, AnchorTrouble, Limit};
@@ -295,7 +297,7 @@ fn limit(name: &PoolName, pool: &PoolFacts, world: &World) -> Judgement {
 fn going(name: &PoolName, pool: &PoolFacts, world: &World) -> String {
     let of_pool = world.claims().iter();
     let of_pool = of_pool.filter(|(_, claim)| claim.spec.pool == *name);
-    let left: Vec<&str> = of_pool.map(|(name, _)| name.as_str()).collect();
+    let left: Vec<&str> = of_pool.clone().map(|(name, _)| name.as_str()).collect();
     let deletes = "somebody deletes this NodePool";
     if pool.keep_machines {
         return format!(
@@ -312,15 +314,52 @@ fn going(name: &PoolName, pool: &PoolFacts, world: &World) -> String {
             "{deletes}, but it is paused, so its machines stay. To go on, set spec.paused to false and take the annotation kproxide.dev/pause off. There {is} still {left}"
         );
     }
+    let blocked = of_pool.filter_map(|(name, claim)| Some((name, blocker(&claim.status)?)));
+    let blocked: Vec<String> = blocked
+        .map(|(name, why)| format!("{name} ({why})"))
+        .collect();
+    let waits = match blocked.len() {
+        0 => ": the condition Removable of a NodeClaim says why its machine stays".to_owned(),
+        count @ 1..=MOST_BLOCKED => format!(". These wait: {}", blocked[..count].join("; ")),
+        more => format!(
+            ". These wait: {}; and {} more",
+            blocked[..MOST_BLOCKED].join("; "),
+            more - MOST_BLOCKED
+        ),
+    };
     format!(
-        "{deletes}, so kproxide removes its machines, at most {} at a time (scaleDown.budget). It forces none of them: the condition Removable of a NodeClaim says why its machine stays. If you delete the NodeClaim, it goes at once. There {is} still {left}",
+        "{deletes}, so kproxide removes its machines, at most {} at a time (scaleDown.budget). It forces none of them{waits}. If you delete the NodeClaim, it goes at once. There {is} still {left}",
         pool.scale_down.budget
     )
 }
 
+/// So many machines are named with what keeps them.
+const MOST_BLOCKED: usize = 3;
+
+/// What keeps a machine whose pool is deleted: what its drain waits for, or why none begins. The pool's own rules and its
+/// budget are no such thing.
+fn blocker(status: &ClaimStatus) -> Option<&str> {
+    const KEEP: [&str; 5] = [
+        "OnHold",
+        "DrainGivenUp",
+        "ScaleDownDisabledAnnotation",
+        "NeedsAPerson",
+        "RecentlyUnremovable",
+    ];
+    let mut conditions = status
+        .conditions
+        .iter()
+        .filter(|it| !it.status && !it.message.is_empty());
+    let found = conditions.find(|it| {
+        let held_up = it.kind == Condition::Drained && status.phase == Phase::Draining;
+        held_up || (it.kind == Condition::Removable && KEEP.contains(&&*it.reason))
+    });
+    found.map(|it| &*it.message)
+}
+
 #[cfg(test)]
 mod tests {
-    use kproxide_planner::facts::Delta;
+    use kproxide_planner::facts::{ClaimCondition, Delta};
     use serde_json::{Value, json};
 
     use super::*;
@@ -454,6 +493,71 @@ mod tests {
             said(&both),
             "PolicyMissing: spec.policies.hostSelection: least-loaded is a scale-down policy; name a host-selection policy in NodePool workers; \
              spec.policies.scaleDown: there is no scale-down policy mine; mount mine.wasm or correct the name in NodePool workers"
+        );
+    }
+
+    #[test]
+    fn a_pool_that_is_deleted_names_what_keeps_its_machines() {
+        use kproxide_planner::fixtures::{Scene, at, condition};
+        let mut scene = Scene::default();
+        let mut blocked = |name: &str, phase, kind, reason: &str, message: &str| {
+            scene.machine(name, "alpha");
+            let status = &mut scene.claim(name).status;
+            status.phase = phase;
+            status.conditions.push(ClaimCondition {
+                status: false,
+                reason: reason.to_owned(),
+                message: message.to_owned(),
+                ..condition(kind, at(0))
+            });
+        };
+        let (drains, serves) = (Phase::Draining, Phase::Initialized);
+        let removable = Condition::Removable;
+        let budget = "pod default/web-1 cannot be evicted: PodDisruptionBudget web";
+        blocked("a", drains, Condition::Drained, "PoolDeleted", budget);
+        let hold = "PersistentVolume data can be reached only from its Node";
+        blocked("b", serves, removable, "OnHold", hold);
+        // These are no reasons to stay for ever.
+        let turn = "as many removals of its pool are under way as its budget allows";
+        blocked("c", serves, removable, "MaxDeletionCountReached", turn);
+        blocked(
+            "d",
+            serves,
+            Condition::Drained,
+            "GivenUp",
+            "an earlier drain",
+        );
+        let said = |scene: &Scene| {
+            let pool = &scene.pools[&PoolName::from("workers")];
+            going(&"workers".into(), pool, &scene.world())
+        };
+        let expected = format!(". These wait: a ({budget}); b ({hold}). If you delete");
+        let text = said(&scene);
+        assert!(text.contains(&expected), "{text}");
+
+        let mut annotated = |name: &str| {
+            let why = "ScaleDownDisabledAnnotation";
+            let (reason, message) = (why.to_owned(), format!("the annotation of {name}"));
+            let conditions = &mut scene.claim(name).status.conditions;
+            conditions.push(ClaimCondition {
+                status: false,
+                reason,
+                message,
+                ..condition(removable, at(0))
+            });
+        };
+        annotated("d");
+        annotated("c");
+        // Of a kind each claim has one condition.
+        scene
+            .claim("c")
+            .status
+            .conditions
+            .retain(|it| it.message != turn);
+        let text = said(&scene);
+        assert!(
+            text.contains("; c (the annotation of c); and 1 more. If"),
+            "{text}"
         );
     }
 
