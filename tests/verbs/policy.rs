@@ -74,6 +74,15 @@ pub(super) const VERBS: [Row; 14] = [
             ),
             ("policy facts --from nowhere.yaml", BAD_INPUT),
             ("policy facts --from policy/old.json", BAD_INPUT),
+            ("policy facts --pool nope", BAD_INPUT),
+            (
+                "policy facts --from policy/decisions.json --pool nope",
+                BAD_INPUT,
+            ),
+            (
+                "policy facts --from plan/limit.yaml --now 2026-01-05T08:00:00Z --pool nope",
+                BAD_INPUT,
+            ),
             ("policy facts --kind nosuch", BAD_INPUT),
             (
                 "policy facts --from-cluster --kubeconfig GONE",
@@ -154,6 +163,22 @@ pub(super) const VERBS: [Row; 14] = [
             (
                 "policy replay --policy pack --now 2026-01-05T08:00:00Z plan/limit.yaml",
                 DONE,
+            ),
+            (
+                "policy replay --policy spread --settings policy/typo.yaml --now 2026-01-05T08:00:00Z plan/limit.yaml",
+                ANYTHING_ELSE,
+            ),
+            (
+                "policy replay --policy spread --settings policy/typo.yaml policy/decisions.json",
+                ANYTHING_ELSE,
+            ),
+            (
+                "policy replay --policy pack --pool nope policy/decisions.json",
+                BAD_INPUT,
+            ),
+            (
+                "policy replay --policy pack --pool nope --now 2026-01-05T08:00:00Z plan/limit.yaml",
+                BAD_INPUT,
             ),
             (
                 "policy replay --policy pack --kind labels policy/decisions.json",

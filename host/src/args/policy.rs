@@ -248,7 +248,13 @@ pub struct Pack {
     pub output: Format,
 }
 
+const REPLAY_CODES: &str = "\
+Where the policy fails, kproxide does what it does then: for host-selection the built-in `spread` answers.
+
+Exit codes: 0 it has answered; 1 it has failed, or kproxide would not take it. `kproxide --help` lists all exit codes.";
+
 #[derive(Debug, Args)]
+#[command(after_help = REPLAY_CODES)]
 pub struct Replay {
     /// The policy that is tried: a file, or the name of a built-in policy
     #[arg(long, value_name = "FILE|NAME")]
@@ -272,7 +278,7 @@ pub struct Replay {
     /// times; an answer of /debug/decisions alone
     #[arg(value_name = "FILE|DIR", required = true)]
     pub file: Vec<PathBuf>,
-    /// Format of the output: JSON and YAML have `decisions` and `hypervisors`
+    /// Format of the output: JSON and YAML have `policy`, `changed`, `failed`, `withoutFacts`, `decisions` and `hypervisors`
     #[arg(short, long, value_enum, default_value_t = Format::Text, value_name = "FORMAT")]
     pub output: Format,
 }

@@ -376,6 +376,12 @@ impl Library {
         }
     }
 
+    /// What answers where a policy has failed for this reason, if anything does: for the author's tools.
+    pub(crate) async fn stand_in(&self, question: &Question, reason: String) -> Option<Answer> {
+        let mut budget = Budget::unlimited();
+        self.fall_back(question, reason, &mut budget).await
+    }
+
     /// Another policy's answer, where there is one that can stand in: for host-selection the built-in of that name itself, whatever file overrides it, with
     /// its own defaults. It does not see the state of the policy that failed, and leaves it alone.
     async fn fall_back(

@@ -1,5 +1,6 @@
 //! `kproxide policy facts`: what policies are asked about a cluster.
 
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::fs;
 use std::io::Write;
@@ -29,6 +30,10 @@ pub(super) async fn facts(args: &Facts, out: &mut impl Write) -> Result<Exit, Bo
         true => samples(),
         false => asked(args, asks).await?,
     };
+    if args.from.is_empty() && !asks {
+        let pools = questions.iter().map(|question| question.pool().as_str());
+        known_pool(args.pool.as_deref(), pools)?;
+    }
     let kind = args.kind.map(PolicyKind::from);
     questions.retain(|question| {
         kind.is_none_or(|kind| kind_of(question) == kind)
@@ -55,6 +60,28 @@ pub(super) async fn facts(args: &Facts, out: &mut impl Write) -> Result<Exit, Bo
         Format::Json => print(out, Format::Json, &questions)?,
     }
     Ok(Exit::Success)
+}
+
+/// # Errors
+/// `--pool` names one that is not there.
+pub(super) fn known_pool<'a>(
+    asked: Option<&str>,
+    known: impl Iterator<Item = &'a str>,
+) -> Result<(), Mistake> {
+    let known: BTreeSet<&str> = known.collect();
+    match asked {
+        Some(pool) if !known.contains(pool) => {
+            let known: Vec<&str> = known.into_iter().collect();
+            let there = match &known[..] {
+                [] => "there is none".to_owned(),
+                known => format!("there are {}", known.join(", ")),
+            };
+            Err(Mistake(format!(
+                "--pool {pool}: there is no pool {pool}; {there}"
+            )))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// As `run` and `test` read it.
@@ -95,6 +122,8 @@ fn into(
 
 async fn asked(args: &Facts, asks: bool) -> Result<Vec<Question>, Box<dyn Error>> {
     if let Some(decisions) = recorded(&args.from)? {
+        let pools = decisions.iter().map(|decision| decision.pool.as_str());
+        known_pool(args.pool.as_deref(), pools)?;
         let recorded = decisions.into_iter().filter_map(|decision| decision.facts);
         return Ok(recorded.map(|question| *question).collect());
     }
@@ -108,6 +137,8 @@ async fn asked(args: &Facts, asks: bool) -> Result<Vec<Question>, Box<dyn Error>
     };
     let policies = Library::new(Engine::new(Execution::Inline)?);
     let scene = scene(&question, input, &policies).await?;
+    let pools = scene.world.pools().keys();
+    known_pool(args.pool.as_deref(), pools.map(|pool| pool.as_str()))?;
     for assumed in &scene.assumed {
         eprintln!("kproxide: {assumed}");
     }

@@ -12,12 +12,13 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use kproxide_planner::facts::PolicyKind;
 use kproxide_planner::plan::Plan;
+use kproxide_planner::question::AnswerBody;
 use kproxide_planner::report::NodeOutcome;
 use kproxide_planner::world::World;
 use serde::Serialize;
 
 use super::answered::Answered;
-use super::facts::{recorded, what_if};
+use super::facts::{known_pool, recorded, what_if};
 use super::given::{Given, Tools, asked_of, kind_of, settings};
 use crate::args::Format;
 use crate::args::policy::Replay;
@@ -31,8 +32,12 @@ use crate::whatif::{self, counted, table};
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Replayed {
+    /// The policy that is tried, as it is given.
+    policy: String,
     /// Decisions that would change.
     changed: usize,
+    /// Decisions in which the policy fails.
+    failed: usize,
     /// Decisions that cannot be asked again, since no facts of them were kept.
     without_facts: usize,
     decisions: Vec<Compared>,
@@ -44,13 +49,14 @@ struct Replayed {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Compared {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    at: Option<Timestamp>,
+    at: Timestamp,
     kind: String,
     pool: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     instance_type: Option<String>,
     changed: bool,
+    /// It counts in `hypervisors`. Not so: no machine came of it, and kproxide asked again for the same need later.
+    counted: bool,
     before: Side,
     after: Side,
 }
@@ -63,6 +69,9 @@ struct Side {
     chosen: Vec<String>,
     /// Of the first.
     why: String,
+    /// The policy has failed, for this reason: `chosen` is what kproxide does then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failure: Option<String>,
 }
 
 /// Machines on a hypervisor.
@@ -101,14 +110,22 @@ pub(super) async fn replay(args: &Replay, out: &mut impl Write) -> Result<Exit, 
         pool: args.pool.as_deref(),
     };
     let replayed = match recorded(&args.file)? {
-        Some(decisions) => asked.each(&decisions).await,
+        Some(decisions) => {
+            let pools = decisions.iter().map(|decision| decision.pool.as_str());
+            known_pool(args.pool.as_deref(), pools)?;
+            asked.each(&decisions).await
+        }
         None => asked.whole(args).await?,
+    };
+    let exit = match replayed.failed {
+        0 => Exit::Success,
+        _ => Exit::Failure,
     };
     match args.output {
         Format::Text => write!(out, "{replayed}")?,
         format @ (Format::Json | Format::Yaml) => print(out, format, &replayed)?,
     }
-    Ok(Exit::Success)
+    Ok(exit)
 }
 
 /// Which policy is asked, and what.
@@ -129,7 +146,8 @@ impl Asked<'_> {
     /// Each decision with the facts that it was made with.
     async fn each(&self, decisions: &[Decision]) -> Replayed {
         let (mut compared, mut without_facts) = (Vec::new(), 0);
-        for decision in decisions {
+        let stand_ins = Library::new(self.tools.engine.clone());
+        for (index, decision) in decisions.iter().enumerate() {
             if !self.is_about(&decision.kind, &decision.pool) {
                 continue;
             }
@@ -145,12 +163,27 @@ impl Asked<'_> {
                 Err(error) => Err(error),
             };
             let before = Side::of(decision);
+            let name = &self.given.name;
+            let (result, failure) = match result {
+                Ok(body) => (Ok(body), None),
+                Err(error) => {
+                    let failure = format!("policy {name}: {error}");
+                    let instead = stand_ins.stand_in(&question, failure.clone()).await;
+                    let body = instead.map(|instead| instead.body).ok_or(error);
+                    (body, Some(failure))
+                }
+            };
             let answered = Answered::of(&question, &result);
-            let after = Side::would(&answered, &self.given.name, before.chosen.len());
-            compared.push(Compared::new(Some(decision), before, after));
+            let after = Side::would(&answered, name, before.chosen.len()).failed(failure);
+            compared.push(Compared {
+                counted: is_last_of_its_machine(decision, &decisions[index + 1..]),
+                ..Compared::new(decision, before, after)
+            });
         }
         let mut hypervisors = BTreeMap::new();
-        let placed = compared.iter().filter(|it| it.kind == "host-selection");
+        let placed = compared
+            .iter()
+            .filter(|it| it.kind == "host-selection" && it.counted);
         for one in placed {
             one.before
                 .chosen
@@ -161,7 +194,7 @@ impl Asked<'_> {
                 .iter()
                 .for_each(|name| count(&mut hypervisors, name, (0, 1)));
         }
-        Replayed::new(
+        self.sum(
             compared,
             hypervisors,
             without_facts,
@@ -177,16 +210,30 @@ impl Asked<'_> {
         let before_scene = scene(&question, input, &today).await?;
         let (before_plan, before) =
             whatif::plan(&before_scene.world, before_scene.now, &today).await;
+        let pools = before_scene.world.pools().keys();
+        known_pool(self.pool, pools.map(|pool| pool.as_str()))?;
         let others = Library::new(self.tools.engine.clone());
         let mut after_scene = scene(&question, given(&question, None).await?, &others).await?;
         self.add(args, &others).await?;
         after_scene.take_policies(&others);
         let mut budget = Budget::unlimited();
+        // As many as there are decisions: with such a budget no answer is put off.
+        let mut failures = Vec::new();
         let planned = whatif::plan_with(&after_scene.world, before_scene.now, async |question| {
             let is_tried = self.is_about(kind_of(question).as_str(), question.pool().as_str());
             let tried = is_tried.then(|| asked_of(question, &self.given.name, self.settings));
             let answered = others.ask(tried.as_ref().unwrap_or(question), &mut budget);
-            answered.await
+            let answer = answered.await;
+            let failed = match &answer.body {
+                AnswerBody::Failed(reason) => Some(reason),
+                AnswerBody::Ranking(_)
+                | AnswerBody::Removals(_)
+                | AnswerBody::Decorations(_)
+                | AnswerBody::NoCandidate(_)
+                | AnswerBody::Deferred => answer.fallback.as_ref(),
+            };
+            failures.push(failed.cloned());
+            answer
         });
         let (after_plan, after) = planned.await;
         let mut hypervisors = BTreeMap::new();
@@ -196,8 +243,9 @@ impl Asked<'_> {
         carried(&after_scene.world, &after_plan, &mut |name, n| {
             count(&mut hypervisors, name, (0, n));
         });
+        let after: Vec<_> = after.iter().zip(failures).collect();
         let compared = self.paired(&before, &after);
-        Ok(Replayed::new(
+        Ok(self.sum(
             compared,
             hypervisors,
             0,
@@ -218,31 +266,56 @@ impl Asked<'_> {
     }
 
     /// The decisions of both plans side by side: the n-th of a kind and a pool with the n-th.
-    fn paired(&self, before: &[Decision], after: &[Decision]) -> Vec<Compared> {
-        let mut rest: BTreeMap<(&str, &str), Vec<&Decision>> = BTreeMap::new();
-        for decision in after.iter().rev() {
+    fn paired(&self, before: &[Decision], after: &[(&Decision, Option<String>)]) -> Vec<Compared> {
+        let mut rest: BTreeMap<(&str, &str), Vec<(&Decision, Side)>> = BTreeMap::new();
+        for (decision, failure) in after.iter().rev() {
             let key = (decision.kind.as_str(), decision.pool.as_str());
-            rest.entry(key).or_default().push(decision);
+            let side = Side::of(decision).failed(failure.clone());
+            rest.entry(key).or_default().push((decision, side));
         }
         let mut compared = Vec::new();
         for decision in before {
             let key = (decision.kind.as_str(), decision.pool.as_str());
             let other = rest.get_mut(&key).and_then(Vec::pop);
             if self.is_about(key.0, key.1) {
-                let after = other.map(Side::of).unwrap_or_default();
-                compared.push(Compared::new(Some(decision), Side::of(decision), after));
+                let after = other.map(|(_, side)| side).unwrap_or_default();
+                compared.push(Compared::new(decision, Side::of(decision), after));
             }
         }
         let more = rest.into_values().flat_map(|mut left| {
             left.reverse();
             left
         });
-        let more = more.filter(|decision| self.is_about(&decision.kind, &decision.pool));
-        compared.extend(more.map(|decision| {
-            let after = Side::of(decision);
-            Compared::new(Some(decision), Side::default(), after)
-        }));
+        let more = more.filter(|(decision, _)| self.is_about(&decision.kind, &decision.pool));
         compared
+            .extend(more.map(|(decision, after)| Compared::new(decision, Side::default(), after)));
+        compared
+    }
+
+    fn sum(
+        &self,
+        decisions: Vec<Compared>,
+        hypervisors: BTreeMap<String, (i64, i64)>,
+        without_facts: usize,
+        counted: &'static str,
+    ) -> Replayed {
+        let carried = hypervisors
+            .into_iter()
+            .map(|(hypervisor, (before, after))| Carried {
+                hypervisor,
+                before,
+                after,
+            });
+        let failed = decisions.iter().filter(|it| it.after.failure.is_some());
+        Replayed {
+            policy: self.given.place.clone(),
+            changed: decisions.iter().filter(|it| it.changed).count(),
+            failed: failed.count(),
+            without_facts,
+            decisions,
+            hypervisors: carried.collect(),
+            counted,
+        }
     }
 }
 
@@ -264,6 +337,7 @@ impl Side {
             policy: decision.policy.clone(),
             chosen,
             why,
+            failure: None,
         }
     }
 
@@ -281,20 +355,41 @@ impl Side {
                 ranked.map(|row| row.name.clone()).collect()
             }
         };
-        let why = match (&answered.failure, &answered.no_answer) {
-            (Some(failure), _) => format!("it fails: {failure}"),
-            (None, Some(reason)) => reason.clone(),
-            (None, None) => {
-                let first = answered.candidates.first();
-                first.map(|row| row.reason.clone()).unwrap_or_default()
-            }
-        };
+        let first = answered.candidates.first();
+        let why = answered.no_answer.clone();
         Self {
             policy: policy.to_owned(),
             chosen,
-            why,
+            why: why.unwrap_or_else(|| first.map(|row| row.reason.clone()).unwrap_or_default()),
+            failure: None,
         }
     }
+
+    /// Where the policy has failed, that is why: `chosen` is of `spread`, or empty where nothing stands in.
+    fn failed(self, failure: Option<String>) -> Self {
+        let Some(reason) = &failure else {
+            return self;
+        };
+        let why = match self.chosen.is_empty() {
+            true => format!("it fails: {reason}"),
+            false => format!("it fails, and spread answers instead: {reason}"),
+        };
+        Self {
+            why,
+            failure,
+            ..self
+        }
+    }
+}
+
+/// A machine that is not launched at once is placed again, which is another decision about it.
+fn is_last_of_its_machine(decision: &Decision, later: &[Decision]) -> bool {
+    if decision.kind != "host-selection" {
+        return true;
+    }
+    let claim = decision.claim.as_ref();
+    let is_placed_again = || later.iter().any(|it| it.claim.as_ref() == claim);
+    claim.is_some() && decision.decision_id.is_some() && !is_placed_again()
 }
 
 fn labelled(name: &str, labels: &BTreeMap<String, String>) -> String {
@@ -303,18 +398,19 @@ fn labelled(name: &str, labels: &BTreeMap<String, String>) -> String {
 }
 
 impl Compared {
-    fn new(decision: Option<&Decision>, before: Side, after: Side) -> Self {
+    fn new(decision: &Decision, before: Side, after: Side) -> Self {
         let sorted = |side: &Side| {
             let mut chosen = side.chosen.clone();
             chosen.sort();
             chosen
         };
         Self {
-            at: decision.map(|it| it.at),
-            kind: decision.map(|it| it.kind.clone()).unwrap_or_default(),
-            pool: decision.map(|it| it.pool.clone()).unwrap_or_default(),
-            instance_type: decision.and_then(|it| it.instance_type.clone()),
+            at: decision.at,
+            kind: decision.kind.clone(),
+            pool: decision.pool.clone(),
+            instance_type: decision.instance_type.clone(),
             changed: sorted(&before) != sorted(&after),
+            counted: true,
             before,
             after,
         }
@@ -345,41 +441,25 @@ fn carried(world: &World, plan: &Plan, count: &mut impl FnMut(&str, i64)) {
     }
 }
 
-impl Replayed {
-    fn new(
-        decisions: Vec<Compared>,
-        hypervisors: BTreeMap<String, (i64, i64)>,
-        without_facts: usize,
-        counted: &'static str,
-    ) -> Self {
-        let carried = hypervisors
-            .into_iter()
-            .map(|(hypervisor, (before, after))| Carried {
-                hypervisor,
-                before,
-                after,
-            });
-        Self {
-            changed: decisions.iter().filter(|it| it.changed).count(),
-            without_facts,
-            decisions,
-            hypervisors: carried.collect(),
-            counted,
-        }
-    }
-}
-
 impl fmt::Display for Replayed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
+            policy: _,
             changed,
+            failed,
             without_facts,
             decisions,
             hypervisors,
             counted: what,
         } = self;
         let all = counted(decisions.len(), "decision");
-        writeln!(f, "{changed} of {all} would change.")?;
+        match failed {
+            0 => writeln!(f, "{changed} of {all} would change.")?,
+            _ => writeln!(
+                f,
+                "{changed} of {all} would change. The policy fails in {failed} of them."
+            )?,
+        }
         if *without_facts > 0 {
             let these = counted(*without_facts, "decision");
             writeln!(f, "Of {these} no facts were kept.")?;
@@ -388,22 +468,30 @@ impl fmt::Display for Replayed {
             true => "nothing".to_owned(),
             false => side.chosen.join(", "),
         };
-        let rows = decisions.iter().map(|it| {
+        let row = |it: &Compared| {
             let subject = it.instance_type.as_ref();
             let subject = subject.map_or(it.pool.clone(), |name| format!("{} {name}", it.pool));
-            let after = match it.changed {
+            let has_failed = it.after.failure.is_some();
+            let after = match it.changed || has_failed && it.after.chosen.is_empty() {
                 true => chosen(&it.after),
                 false => "the same".to_owned(),
             };
-            let why = match it.changed {
+            let why = match it.changed || has_failed {
                 true => it.after.why.clone(),
                 false => String::new(),
             };
             vec![it.kind.clone(), subject, chosen(&it.before), after, why]
-        });
+        };
+        let (of_machines, others): (Vec<_>, Vec<_>) = decisions.iter().partition(|it| it.counted);
         let heads = ["KIND", "POOL", "BEFORE", "AFTER", "WHY"];
         let mut text = String::new();
-        table(&mut text, "Decisions", &heads, rows.collect(), 200, 160)?;
+        for (title, these) in [
+            ("Decisions", of_machines),
+            ("Decisions that led to no machine", others),
+        ] {
+            let rows = these.into_iter().map(row).collect();
+            table(&mut text, title, &heads, rows, 200, 160)?;
+        }
         let rows = hypervisors.iter().map(|it| {
             vec![
                 it.hypervisor.clone(),

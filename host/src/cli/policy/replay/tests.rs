@@ -43,7 +43,7 @@ async fn the_policy_that_decided_changes_nothing() {
     ];
     for (name, kind, went) in cases {
         let one = decided(name, kind, "{}", went).await;
-        let again = replayed(name, None, &[one.clone(), one]).await;
+        let again = replayed(name, None, &[made(&one, "a"), made(&one, "b")]).await;
         assert_eq!((again.changed, again.decisions.len()), (0, 2), "{again}");
     }
 }
@@ -51,7 +51,10 @@ async fn the_policy_that_decided_changes_nothing() {
 #[tokio::test]
 async fn another_policy_and_other_settings_change_what_they_decide() {
     let made = [
-        decided("spread", PolicyKind::HostSelection, "{}", 1).await,
+        made(
+            &decided("spread", PolicyKind::HostSelection, "{}", 1).await,
+            "a",
+        ),
         decided("go-template", PolicyKind::Labels, "{}", 0).await,
     ];
     let packed = replayed("pack", None, &made).await;
@@ -68,12 +71,83 @@ async fn another_policy_and_other_settings_change_what_they_decide() {
     assert_eq!(labelled.changed, 1, "{labelled}");
     let after = &labelled.decisions[0].after.chosen;
     assert_eq!(after[1], "self-test/pve2 example.com/a=pve2");
-    // A policy that fails would place nothing.
-    let failed = replayed("max-cpu", Some(r#"{"a": 1}"#), &made).await;
+}
+
+#[tokio::test]
+async fn a_policy_that_fails_is_told_in_each_row_and_spread_stands_in() {
+    let of_spread = decided("spread", PolicyKind::HostSelection, "{}", 1).await;
+    let of_nobody = Decision {
+        chosen: Vec::new(),
+        ..of_spread.clone()
+    };
+    let wrong = Some(r#"{"a": 1}"#);
+    let decisions = [made(&of_spread, "a"), of_nobody];
+    let failed = replayed("max-cpu", wrong, &decisions).await;
+    assert_eq!((failed.failed, failed.changed), (2, 1), "{failed}");
+    let text = failed.to_string();
     assert!(
-        failed.decisions[0].after.why.starts_with("it fails: "),
-        "{failed}"
+        text.starts_with("1 of 2 decisions would change. The policy fails in 2 of them."),
+        "{text}"
     );
+    let why = "it fails, and spread answers instead: policy max-cpu: its settings are wrong";
+    assert_eq!(text.matches(why).count(), 2, "{text}");
+    assert!(text.contains("self-test/pve1  the same"), "{text}");
+    for one in &failed.decisions {
+        assert_eq!(one.after.chosen, ["self-test/pve1"], "{text}");
+    }
+
+    // Nothing stands in for the other kinds: nothing is removed.
+    let went = [
+        decided("least-loaded", PolicyKind::ScaleDown, "{}", 1).await,
+        decided("least-loaded", PolicyKind::ScaleDown, "{}", 0).await,
+    ];
+    let failed = replayed("least-loaded", wrong, &went).await;
+    assert_eq!((failed.failed, failed.changed), (2, 1), "{failed}");
+    let text = failed.to_string();
+    let why = "nothing  it fails: policy least-loaded: its settings are wrong";
+    assert_eq!(text.matches(why).count(), 2, "{text}");
+}
+
+#[tokio::test]
+async fn only_decisions_that_led_to_a_machine_count_on_hypervisors() {
+    let one = decided("spread", PolicyKind::HostSelection, "{}", 1).await;
+    let put_off = Decision {
+        decision_id: None,
+        ..made(&one, "c")
+    };
+    let no_room = Decision {
+        chosen: Vec::new(),
+        ..one.clone()
+    };
+    // The machine b is placed twice, c is not launched, and for the last there was no room.
+    let decisions = [
+        made(&one, "a"),
+        made(&one, "b"),
+        made(&one, "b"),
+        put_off,
+        no_room,
+    ];
+    let again = replayed("spread", None, &decisions).await;
+    let expected = [Carried {
+        hypervisor: "self-test/pve1".to_owned(),
+        before: 2,
+        after: 2,
+    }];
+    assert_eq!(again.hypervisors, expected, "{again}");
+    let counted: Vec<bool> = again.decisions.iter().map(|it| it.counted).collect();
+    assert_eq!(counted, [true, false, true, false, false]);
+    let text = again.to_string();
+    let (_, apart) = text.split_once("Decisions that led to no machine").unwrap();
+    assert_eq!(apart.matches("host-selection").count(), 3, "{text}");
+}
+
+/// As a decision that led to this machine.
+fn made(decision: &Decision, claim: &str) -> Decision {
+    Decision {
+        claim: Some(claim.to_owned()),
+        decision_id: Some(format!("launch-{claim}")),
+        ..decision.clone()
+    }
 }
 
 #[tokio::test]
