@@ -30,7 +30,7 @@ const ERRORS: i32 = 20;
 type Row = (&'static str, &'static [(&'static str, i32)]);
 
 /// A command, what is asked of it beside `--help`, and with which code each ends. `OUT` is a folder that is not there
-/// yet, `VALUES` a file with values that lack a NodeClass, `NOTHING` one without values, `GONE` a kubeconfig of a
+/// yet, `FOLDER` an empty one, `VALUES` a file with values that lack a NodeClass, `NOTHING` one without values, `GONE` a kubeconfig of a
 /// cluster that takes no connection.
 const VERBS: [Row; 13] = [
     (
@@ -395,9 +395,10 @@ impl Scratch {
     }
 
     /// Where a word of the table is.
-    fn places(&self) -> [(&'static str, String); 4] {
+    fn places(&self) -> [(&'static str, String); 5] {
         [
             ("OUT", "out"),
+            ("FOLDER", "folder"),
             ("NOTHING", "nothing.yaml"),
             ("VALUES", "values.yaml"),
             ("GONE", "gone.yaml"),
@@ -410,6 +411,8 @@ impl Scratch {
         let places = self.places();
         // Of the command before, if that made it.
         let _ = fs::remove_dir_all(&places[0].1);
+        let _ = fs::remove_dir_all(&places[1].1);
+        fs::create_dir(&places[1].1).unwrap();
         let arguments = line.split_whitespace().map(|word| {
             let place = places.iter().find(|(it, _)| *it == word);
             place.map_or(word, |(_, path)| path.as_str())

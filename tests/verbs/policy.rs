@@ -15,6 +15,7 @@ pub(super) const VERBS: [Row; 14] = [
             ("policy list -o json", DONE),
             ("policy list --policy-dir policy", DONE),
             ("policy list --all", BAD_INPUT),
+            ("policy list --policy-dir nowhere", BAD_INPUT),
         ],
     ),
     (
@@ -28,10 +29,12 @@ pub(super) const VERBS: [Row; 14] = [
     (
         "policy new",
         &[
-            ("policy new racks --lang rust --into OUT", DONE),
+            ("policy new racks --lang rust --into FOLDER", DONE),
+            ("policy new spread --lang c --into FOLDER", DONE),
+            ("policy new racks --lang rust --into OUT", BAD_INPUT),
             ("policy new racks --lang cobol", BAD_INPUT),
-            ("policy new My_Racks --lang rust --into OUT", BAD_INPUT),
-            ("policy new racks --lang go --into NOTHING", ANYTHING_ELSE),
+            ("policy new My_Racks --lang rust --into FOLDER", BAD_INPUT),
+            ("policy new racks --lang go --into NOTHING", BAD_INPUT),
         ],
     ),
     (
@@ -50,6 +53,7 @@ pub(super) const VERBS: [Row; 14] = [
             ),
             ("policy check policy/broken.wasm", ANYTHING_ELSE),
             ("policy check policy/cut.wasm.gz", ANYTHING_ELSE),
+            ("policy check policy/list.yaml", ANYTHING_ELSE),
             ("policy check nosuch", BAD_INPUT),
             ("policy check policy", BAD_INPUT),
             (
@@ -109,6 +113,10 @@ pub(super) const VERBS: [Row; 14] = [
                 "policy run spread --facts policy/typo.facts.yaml",
                 BAD_INPUT,
             ),
+            (
+                "policy run spread --facts policy/doubled.facts.yaml",
+                BAD_INPUT,
+            ),
             ("policy run spread --facts policy/cores.yaml", BAD_INPUT),
             ("policy run spread --facts NOTHING", BAD_INPUT),
         ],
@@ -121,6 +129,7 @@ pub(super) const VERBS: [Row; 14] = [
             ("policy test policy/cases --policy spread", ANYTHING_ELSE),
             ("policy test policy/cases", BAD_INPUT),
             ("policy test nowhere --policy spread", BAD_INPUT),
+            ("policy test plan --policy spread", BAD_INPUT),
             (
                 "policy test policy/cases --policy max-cpu --settings policy/typo.yaml",
                 BAD_INPUT,
@@ -145,6 +154,8 @@ pub(super) const VERBS: [Row; 14] = [
             ("policy pack spread", DONE),
             ("policy pack spread --name mine -n ops -o json", DONE),
             ("policy pack policy/broken.wasm", ANYTHING_ELSE),
+            ("policy pack spread --name Bad_Name", BAD_INPUT),
+            ("policy pack spread -n kube_system", BAD_INPUT),
             ("policy pack nosuch", BAD_INPUT),
         ],
     ),
@@ -211,6 +222,7 @@ pub(super) const VERBS: [Row; 14] = [
         &[
             ("policy wrap nosuch.wasm --output OUT", BAD_INPUT),
             ("policy wrap NOTHING --output OUT", ANYTHING_ELSE),
+            ("policy wrap NOTHING --output NOTHING", BAD_INPUT),
             ("policy wrap NOTHING", BAD_INPUT),
         ],
     ),

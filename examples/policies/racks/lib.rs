@@ -34,26 +34,31 @@ impl HostSelection for Racks {
     fn rank(_: &Context, settings: &Settings, _: &Request, candidates: &[Candidate]) -> Result<Ranking, PolicyError> {
         let rack = |candidate| rack(candidate, &settings.attribute);
         // A hypervisor that takes no machine now may still have one.
-        let taken: BTreeSet<String> = candidates.iter().filter(|it| it.machines_of_pool > 0).map(rack).collect();
+        let taken: BTreeSet<Rack> = candidates.iter().filter(|it| it.machines_of_pool > 0).map(rack).collect();
         Ok(Ranking::by(candidates, |candidate| {
             let rack = rack(candidate);
+            let name = &rack.1;
             if taken.contains(&rack) {
-                return Err(format!("rack {rack} has a machine of this pool"));
+                return Err(format!("rack {name} has a machine of this pool"));
             }
             let share = candidate.memory_share();
-            Ok((share, format!("rack {rack} has none; {} % of the memory is free", percent(share))))
+            Ok((share, format!("rack {name} has none; {} % of the memory is free", percent(share))))
         }))
     }
 }
 
-/// The name of the rack. A hypervisor without one is a rack by itself.
-fn rack(candidate: &Candidate, attribute: &str) -> String {
+/// A cluster, and the name of a rack in it.
+type Rack = (String, String);
+
+/// A hypervisor without a rack is one by itself.
+fn rack(candidate: &Candidate, attribute: &str) -> Rack {
     let found = candidate.hypervisor.attributes.iter().find(|it| it.key == attribute);
-    match found.map(|it| &it.value) {
+    let name = match found.map(|it| &it.value) {
         Some(Value::Text(name)) => name.clone(),
         Some(Value::Integer(number)) => number.to_string(),
         Some(Value::Number(_) | Value::Boolean(_)) | None => format!("of {}", candidate.hypervisor.id.name),
-    }
+    };
+    (candidate.hypervisor.id.cluster.clone(), name)
 }
 
 kproxide_policy_sdk::export_host_selection!(Racks);
@@ -80,5 +85,14 @@ mod tests {
         assert_eq!(tried_in_order(&ranking, &candidates), ["c1", "d1"]);
         let rejected: Vec<u32> = ranking.rejected.iter().map(|it| it.index).collect();
         assert_eq!(rejected, [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn racks_of_one_name_in_two_clusters_are_two() {
+        let mut elsewhere = on("b1", "a", 0);
+        elsewhere.hypervisor.id.cluster = "elsewhere".to_owned();
+        let candidates = [on("a1", "a", 1), on("a2", "a", 0), elsewhere];
+        let ranking = call::rank::<Racks>(&context("{}"), &request(), &candidates).unwrap();
+        assert_eq!(tried_in_order(&ranking, &candidates), ["b1"]);
     }
 }

@@ -94,7 +94,7 @@ pub struct New {
     /// Language of the policy
     #[arg(long, value_enum, value_name = "LANGUAGE")]
     pub lang: Language,
-    /// Folder in which the folder NAME is made
+    /// Folder in which the folder NAME is made; it must be there
     #[arg(long, default_value = ".", value_name = "DIR")]
     pub into: PathBuf,
 }
@@ -135,8 +135,8 @@ pub struct List {
 pub struct Check {
     #[command(flatten)]
     pub subject: Subject,
-    /// Format of the output: JSON and YAML have `ok`, `problems`, `about`, `digest`, `bytes`, `unpackedBytes`, `settings`,
-    /// `selfTests` and `log`
+    /// Format of the output: JSON and YAML have `ok`, `problems`, `use`, `about`, `digest`, `bytes`, `unpackedBytes`,
+    /// `settings`, `selfTests` and `log`
     #[arg(short, long, value_enum, default_value_t = Format::Text, value_name = "FORMAT")]
     pub output: Format,
 }

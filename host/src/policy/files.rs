@@ -41,6 +41,10 @@ pub enum FilesError {
     )]
     Name { path: String, name: String },
     #[error(
+        "{path} is no NAME.wasm, NAME.wasm.gz or NAME.wasm.zst, and kproxide reads no other file: rename it {name}.wasm"
+    )]
+    Ending { path: String, name: String },
+    #[error(
         "{path} is not read: the policies of one directory are at most {FILES_MAX}, with {TOTAL_BYTES_MAX} bytes together"
     )]
     TooMany { path: String },
@@ -219,6 +223,28 @@ fn policy_name(file_name: &str) -> Option<&str> {
         .into_iter()
         .find_map(|suffix| file_name.strip_suffix(suffix))
         .filter(|name| !name.is_empty())
+}
+
+/// # Errors
+/// A policy directory would not take a file of this name.
+pub(crate) fn check_file_name(path: &Path) -> Result<(), FilesError> {
+    let file_name = path.file_name().and_then(|name| name.to_str());
+    let file_name = file_name.unwrap_or_default();
+    let Some(name) = policy_name(file_name) else {
+        let (stem, _) = file_name.split_once(".wasm").unwrap_or((file_name, ""));
+        return Err(FilesError::Ending {
+            path: shown(path),
+            name: legal_name(stem),
+        });
+    };
+    let legal = legal_name(name);
+    match legal == name {
+        true => Ok(()),
+        false => Err(FilesError::Name {
+            path: shown(path),
+            name: legal,
+        }),
+    }
 }
 
 /// The name that a NodePool could give to this policy (cargo makes `my_policy.wasm` of a crate `my-policy`): itself, if it is legal.

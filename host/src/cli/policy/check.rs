@@ -22,6 +22,9 @@ use super::answered::share;
 struct Checked {
     ok: bool,
     file: String,
+    /// The name by which a NodePool uses it.
+    #[serde(rename = "use")]
+    used_as: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     about: Option<About>,
     digest: String,
@@ -64,6 +67,7 @@ pub(super) async fn check(args: &Check, out: &mut impl Write) -> Result<Exit, Bo
     let tools = Tools::new()?;
     let mut checked = Checked {
         file: given.place.clone(),
+        used_as: given.name.to_string(),
         digest: given.digest(),
         bytes: given.packed.len(),
         unpacked_bytes: given.unpacked().ok().map(|bytes| bytes.len()),
@@ -104,6 +108,9 @@ pub(super) async fn check(args: &Check, out: &mut impl Write) -> Result<Exit, Bo
             }
         }
     }
+    checked
+        .problems
+        .extend(given.misnamed().map(|error| error.to_string()));
     checked.ok = checked.problems.is_empty();
     match args.output {
         Format::Text => write!(out, "{checked}")?,
@@ -134,6 +141,7 @@ impl fmt::Display for Checked {
         let Self {
             ok,
             file,
+            used_as,
             about,
             digest,
             bytes,
@@ -150,6 +158,11 @@ impl fmt::Display for Checked {
         for problem in problems {
             writeln!(f, "  {:<12} {problem}", "problem")?;
         }
+        writeln!(
+            f,
+            "  {:<12} {used_as}: by this name a NodePool uses it",
+            "use"
+        )?;
         if let Some(about) = about {
             let About {
                 name,

@@ -12,12 +12,13 @@ use crate::args::Format;
 use crate::args::policy::Docs;
 use crate::cli::Exit;
 use crate::cli::plan::print;
-use crate::policy::Module;
+use crate::policy::{Module, printable};
 use crate::whatif::table;
 
 /// A schema is foreign: deeper than this nobody reads, and more rows neither.
 const DEPTH_MAX: usize = 8;
 const ROWS_MAX: usize = 500;
+const TEXT_BYTES_MAX: usize = 1000;
 
 #[derive(Debug, Serialize)]
 struct Documented {
@@ -118,14 +119,16 @@ fn row(field: &Value, path: String, required: bool, depth: usize, rows: &mut Vec
         return;
     }
     let default = &field["default"];
+    // JSON may escape what a terminal obeys.
+    let shown = |text: &str| printable(text, TEXT_BYTES_MAX);
     rows.push(Setting {
-        of_type: of_type(field),
+        of_type: shown(&of_type(field)),
         default: Some(default)
             .filter(|it| !it.is_null())
-            .map(ToString::to_string),
+            .map(|it| shown(&it.to_string())),
         required,
-        description: description(field),
-        path: path.clone(),
+        description: shown(&description(field)),
+        path: shown(&path),
     });
     fields(field, &path, depth + 1, rows);
     if field["items"].is_object() {
@@ -256,6 +259,21 @@ mod tests {
             row("zone", "string", true, "of the clock"),
         ];
         assert_eq!((&rows[..], note), (&expected[..], None));
+    }
+
+    #[test]
+    fn texts_of_a_schema_do_not_move_the_cursor() {
+        let (bad, good) = ("a\u{1b}[2Jb", "a [2Jb");
+        let schema = serde_json::json!({"properties": {
+            bad: {"type": bad, "description": bad},
+            "b": {"enum": ["x\u{202e}y"], "default": "x\u{202e}y"},
+        }});
+        let (rows, _) = settings(&schema);
+        let hidden = Setting {
+            default: Some("\"x y\"".to_owned()),
+            ..row("b", "\"x y\"", false, "")
+        };
+        assert_eq!(rows, [row(good, good, false, good), hidden]);
     }
 
     #[test]

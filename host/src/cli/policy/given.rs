@@ -1,13 +1,15 @@
 //! What an author gives to the tools: a policy, its settings, facts.
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
 use kproxide_builtins::{BUILTINS, builtin};
-use kproxide_planner::facts::PolicyKind;
-use kproxide_planner::question::Question;
+use kproxide_planner::facts::{PolicyKind, PolicyRef};
+use kproxide_planner::question::{Candidate, Question};
+use serde_json::Value;
 use tokio::time::Instant;
 use tracing::subscriber::DefaultGuard;
 
@@ -15,8 +17,8 @@ use crate::cli::exit::Mistake;
 use crate::kube::manifest::{BadInput, Object, plain};
 use crate::policy::heard::{Heard, Line};
 use crate::policy::{
-    CallError, Called, Engine, Execution, LoadError, Module, PolicyFile, check_schema, digest,
-    legal_name, read_file, unpacked,
+    CallError, Called, Engine, Execution, FilesError, LoadError, Module, PolicyFile,
+    check_file_name, check_schema, digest, legal_name, read_file, unpacked,
 };
 
 /// Pools without settings give this to a policy.
@@ -64,6 +66,14 @@ impl Given {
         PolicyFile {
             path: self.place.as_str().into(),
             content: Ok(self.packed.clone().into()),
+        }
+    }
+
+    /// Why a policy directory would not take a file of this name.
+    pub(super) fn misnamed(&self) -> Option<FilesError> {
+        match builtin(&self.place) {
+            Some(_) => None,
+            None => check_file_name(Path::new(&self.place)).err(),
         }
     }
 
@@ -136,10 +146,78 @@ pub(super) fn questions(path: &Path) -> Result<Vec<Question>, Box<dyn Error>> {
 }
 
 fn question(document: &Object) -> Result<Question, BadInput> {
-    serde_path_to_error::deserialize(&document.value).map_err(|error| {
+    let question = serde_path_to_error::deserialize(&with_text_settings(&document.value));
+    let question = question.map_err(|error| {
         let field = error.path().to_string();
         document.bad(&field, error.into_inner())
-    })
+    })?;
+    let (word, kind) = match &question {
+        Question::Rank(_) => ("rank", PolicyKind::HostSelection),
+        Question::Order(_) => ("order", PolicyKind::ScaleDown),
+        Question::Decorate(_) => ("decorate", PolicyKind::Labels),
+    };
+    let PolicyRef { kind: given, name } = &question.policy().policy;
+    if *given != kind {
+        let (kind, given) = (kind.as_str(), given.as_str());
+        return Err(document.bad(
+            &format!("{word}.policy.policy"),
+            format_args!("{word} asks a policy of kind {kind}, not {given}: write {kind}/{name}"),
+        ));
+    }
+    match twice(&question) {
+        Some((field, problem)) => Err(document.bad(&field, problem)),
+        None => Ok(question),
+    }
+}
+
+/// A person may write settings as in a NodePool, as fields.
+fn with_text_settings(document: &Value) -> Value {
+    let mut document = document.clone();
+    let questions = document.as_object_mut().into_iter().flatten();
+    for (_, question) in questions {
+        let settings = question.pointer_mut("/policy/settings");
+        if let Some(settings) = settings.filter(|settings| settings.is_object()) {
+            *settings = Value::String(settings.to_string());
+        }
+    }
+    document
+}
+
+/// The field that has an id or a name which stands before it too.
+fn twice(question: &Question) -> Option<(String, String)> {
+    let of_candidates = |list: &'static str, candidates: &[Candidate]| {
+        let ids = candidates.iter().map(|it| it.hypervisor.id.to_string());
+        first_twice(list, ".hypervisor.id", ids)
+    };
+    match question {
+        Question::Rank(rank) => of_candidates("rank.candidates", &rank.candidates),
+        Question::Order(order) => {
+            let names = order.nodes.iter().map(|node| node.name.to_string());
+            first_twice("order.nodes", ".name", names)
+                .or_else(|| of_candidates("order.hypervisors", &order.hypervisors))
+        }
+        Question::Decorate(decorate) => {
+            let ids = decorate.hypervisors.iter().map(|it| it.id.to_string());
+            first_twice("decorate.hypervisors", ".id", ids)
+        }
+    }
+}
+
+fn first_twice(
+    list: &str,
+    field: &str,
+    names: impl Iterator<Item = String>,
+) -> Option<(String, String)> {
+    let mut seen = BTreeMap::new();
+    for (index, name) in names.enumerate() {
+        if let Some(first) = seen.insert(name.clone(), index) {
+            return Some((
+                format!("{list}[{index}]{field}"),
+                format!("{name} is {list}[{first}]{field} too: give each another, or remove one"),
+            ));
+        }
+    }
+    None
 }
 
 fn read(path: &Path) -> Result<Vec<Object>, BadInput> {
@@ -300,6 +378,59 @@ mod tests {
             said.contains("policy.policy") && said.contains("is not kind/name"),
             "{said}"
         );
+    }
+
+    /// The facts of the page, with other words in one place.
+    fn said_of(from: &str, to: &str) -> String {
+        let page = include_str!("../../../../tests/data/policy/facts.yaml");
+        assert_eq!(page.matches(from).count(), 1, "{from}");
+        facts(&page.replace(from, to)).unwrap_err()
+    }
+
+    #[test]
+    fn facts_for_a_policy_of_another_kind_are_refused() {
+        let said = said_of("host-selection/mine", "labels/mine");
+        assert_eq!(
+            said,
+            "f.yaml:3: rank.policy.policy: rank asks a policy of kind host-selection, not labels: write \
+             host-selection/mine"
+        );
+    }
+
+    #[test]
+    fn two_candidates_or_two_nodes_of_one_name_are_refused_and_both_are_told() {
+        assert_eq!(
+            said_of("id: home/pve3", "id: home/pve2"),
+            "f.yaml:28: rank.candidates[2].hypervisor.id: home/pve2 is rank.candidates[1].hypervisor.id too: give each \
+             another, or remove one"
+        );
+        use crate::cli::policy::facts::yaml;
+        use crate::policy::self_test::question;
+        for (kind, field) in [
+            (PolicyKind::ScaleDown, "order.nodes[2].name"),
+            (PolicyKind::Labels, "decorate.hypervisors[2].id"),
+        ] {
+            let mut question = question(kind, "mine".into(), no_settings());
+            match &mut question {
+                Question::Order(order) => order.nodes.push(order.nodes[0].clone()),
+                Question::Decorate(it) => it.hypervisors.push(it.hypervisors[0].clone()),
+                Question::Rank(_) => unreachable!("not asked for"),
+            }
+            let said = facts(&yaml(&question).unwrap()).unwrap_err();
+            assert!(said.contains(field) && said.contains("[0]"), "{said}");
+        }
+    }
+
+    #[test]
+    fn settings_in_facts_may_be_fields() {
+        let text = include_str!("../../../../tests/data/policy/facts.yaml");
+        let of = |settings: &str| {
+            let questions = facts(&text.replace("settings: '{}'", settings)).unwrap();
+            questions[0].policy().settings.to_string()
+        };
+        assert_eq!(of("settings: {prefix: rack}"), r#"{"prefix":"rack"}"#);
+        assert_eq!(of("settings: {}"), "{}");
+        assert_eq!(of(r#"settings: '{"a": 1}'"#), r#"{"a": 1}"#);
     }
 
     #[tokio::test]

@@ -11,6 +11,7 @@ use super::given::Tools;
 use crate::args::Format;
 use crate::args::policy::List;
 use crate::cli::Exit;
+use crate::cli::exit::Mistake;
 use crate::cli::plan::print;
 use crate::policy::{Directories, PolicyFile, digest};
 use crate::whatif::table;
@@ -33,6 +34,10 @@ struct Listed {
 /// # Errors
 /// The output is closed.
 pub(super) async fn list(args: &List, out: &mut impl Write) -> Result<Exit, Box<dyn Error>> {
+    if let Some(none) = args.policy_dir.iter().find(|folder| !folder.is_dir()) {
+        let none = none.display();
+        return Err(Mistake(format!("--policy-dir {none}: there is no such folder")).into());
+    }
     let tools = Tools::new()?;
     let mut all = Vec::new();
     let mut files = Directories::new(&args.policy_dir).read();

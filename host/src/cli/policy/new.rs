@@ -6,7 +6,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use kproxide_builtins::{STARTERS, WIT};
+use kproxide_builtins::{STARTERS, WIT, builtin};
 
 use crate::args::policy::{Kind, Language, New};
 use crate::cli::exit::Mistake;
@@ -39,6 +39,13 @@ pub(super) fn new(args: &New, out: &mut impl Write) -> Result<(), Box<dyn Error>
         ))
         .into());
     }
+    if !into.is_dir() {
+        let into = into.display();
+        return Err(Mistake(format!(
+            "--into {into}: there is no such folder: make it first, or give another"
+        ))
+        .into());
+    }
     let folder = into.join(name);
     if folder.symlink_metadata().is_ok() {
         let folder = folder.display();
@@ -56,6 +63,13 @@ pub(super) fn new(args: &New, out: &mut impl Write) -> Result<(), Box<dyn Error>
     }
     let readme = folder.join("README.md");
     writeln!(out, "{} has the next commands.", readme.display())?;
+    if builtin(name).is_some() {
+        writeln!(
+            out,
+            "kproxide has a built-in policy {name}: once you mount {name}.wasm, it replaces that. Give your policy another \
+             name if you want both."
+        )?;
+    }
     Ok(())
 }
 

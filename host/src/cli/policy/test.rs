@@ -47,6 +47,16 @@ struct Case {
 /// The policy, its settings or a file of the folder cannot be used, or the output is closed.
 pub(super) async fn test(args: &Test, out: &mut impl Write) -> Result<Exit, Box<dyn Error>> {
     let names = names(&args.dir)?;
+    if !names
+        .iter()
+        .any(|name| name.ends_with(FACTS) || name.ends_with(EXPECTED))
+    {
+        let folder = args.dir.display();
+        return Err(Mistake(format!(
+            "{folder}: no case lies there. A case is a file NAME{FACTS}: `kproxide policy facts --into {folder}` writes some"
+        ))
+        .into());
+    }
     let policy = match &args.policy {
         Some(policy) => policy.clone(),
         None => only_policy(&args.dir, &names)?,

@@ -80,6 +80,15 @@ pub(super) fn wrap(
             "{core}: {error}: give the core module that your compiler wrote"
         ))
     })?;
+    if fs::canonicalize(output)
+        .is_ok_and(|output| fs::canonicalize(core).is_ok_and(|it| it == output))
+    {
+        let output = output.display();
+        return Err(Mistake(format!(
+            "--output {output}: that is the core module itself: give the policy another name"
+        ))
+        .into());
+    }
     let component = component(module).map_err(|why| WrapError::Refused {
         path: core.to_owned(),
         why,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
-use serde_saphyr::{Options, Spanned};
+use serde_saphyr::{Error as YamlError, Options, Spanned};
 
 use super::Identity;
 
@@ -126,7 +126,14 @@ fn parsed(text: &str) -> Result<Value, (u64, String)> {
     };
     serde_saphyr::from_str_with_options(text, options()).map_err(|error| {
         let line = error.location().map_or(1, |location| location.line());
-        let problem = (line, error.without_snippet().to_string());
+        let error = error.without_snippet();
+        let problem = if let YamlError::DuplicateMappingKey { key, .. } = error {
+            let key = key.as_ref().map_or(String::new(), |key| format!(" {key}"));
+            format!("the key{key} stands here for the second time: remove one of the two")
+        } else {
+            error.to_string()
+        };
+        let problem = (line, problem);
         json_problem.unwrap_or(problem)
     })
 }

@@ -15,7 +15,7 @@ use super::bindings::labels::LabelPolicyPre;
 use super::bindings::scale_down::ScaleDownPolicyPre;
 use super::store::{self, State};
 use super::unpack::{UNPACKED_BYTES_MAX, unpacked};
-use super::{CallError, Code, Engine, Loaded, Module, PolicyInfo, convert};
+use super::{CallError, Code, Engine, Loaded, Module, PolicyInfo, SCHEMA_BYTES_MAX, convert};
 
 /// What answers each kind of question.
 pub(super) struct Compiled {
@@ -67,6 +67,14 @@ pub enum LoadError {
     Interface(String),
     #[error("it cannot say its name: {0}")]
     Describe(CallError),
+    #[error("describe gives no name: return one, such as that of the file")]
+    NoName,
+    #[error(
+        "its settings-schema has {0} bytes, and kproxide reads at most {SCHEMA_BYTES_MAX}: shorten it"
+    )]
+    LongSchema(usize),
+    #[error("its settings-schema is no JSON: {0}. Return JSON Schema, or an empty text")]
+    Schema(String),
     #[error("wasmtime does not run here: {0}")]
     Platform(String),
     /// What another process says of it.
@@ -238,12 +246,14 @@ fn describe(engine: &Engine, compiled: &Compiled) -> Result<PolicyInfo, LoadErro
     describe!(&compiled.scale_down);
     describe!(&compiled.labels);
     let info = info.ok_or(LoadError::NoKnownExport)?;
-    Ok(PolicyInfo {
+    let info = PolicyInfo {
         name: info.name,
         version: info.version,
         description: info.description,
         settings_schema: info.settings_schema,
-    })
+    };
+    info.check()?;
+    Ok(info)
 }
 
 fn compile_error(error: &wasmtime::Error) -> LoadError {

@@ -40,6 +40,9 @@ pub(crate) use self::unpack::{UNPACKED_BYTES_MAX, unpacked};
 /// than a hundredth of them for 1000 hypervisors.
 pub const CALL_FUEL: u64 = 400_000_000;
 
+/// A settings-schema that people read has a tenth of this.
+const SCHEMA_BYTES_MAX: usize = 64 << 10;
+
 /// What a policy says of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyInfo {
@@ -57,7 +60,23 @@ impl PolicyInfo {
             name: printable(&self.name, 63),
             version: printable(&self.version, 63),
             description: printable(&self.description, 1000),
-            settings_schema: printable(&self.settings_schema, 64 << 10),
+            settings_schema: printable(&self.settings_schema, SCHEMA_BYTES_MAX),
+        }
+    }
+
+    /// # Errors
+    /// It has no name, or settings could not be held to its schema.
+    pub(super) fn check(&self) -> Result<(), LoadError> {
+        if printable(&self.name, 63).is_empty() {
+            return Err(LoadError::NoName);
+        }
+        let schema = self.settings_schema.trim();
+        if self.settings_schema.len() > SCHEMA_BYTES_MAX {
+            return Err(LoadError::LongSchema(self.settings_schema.len()));
+        }
+        match serde_json::from_str::<serde_json::Value>(schema) {
+            Err(error) if !schema.is_empty() => Err(LoadError::Schema(error.to_string())),
+            Ok(_) | Err(_) => Ok(()),
         }
     }
 }

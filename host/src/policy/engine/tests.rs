@@ -186,3 +186,34 @@ fn a_policy_of_another_kind_is_not_asked() {
         "it does not answer scale-down questions"
     );
 }
+
+#[test]
+fn a_policy_without_a_name_or_with_a_schema_that_cannot_be_read_is_refused() {
+    let said = |name: &str, schema: String| {
+        let info = PolicyInfo {
+            name: name.to_owned(),
+            version: String::new(),
+            description: String::new(),
+            settings_schema: schema,
+        };
+        info.check().err().map(|error| error.to_string())
+    };
+    for schema in [String::new(), " \n".to_owned(), "{\n}".to_owned()] {
+        assert_eq!(said("mine", schema), None);
+    }
+    for name in ["", "\u{200b} "] {
+        let problem = said(name, String::new()).unwrap();
+        assert!(problem.starts_with("describe gives no name"), "{problem}");
+    }
+    let problem = said("mine", "{".to_owned()).unwrap();
+    assert!(
+        problem.starts_with("its settings-schema is no JSON: EOF"),
+        "{problem}"
+    );
+    let long = |bytes: usize| format!("\"{}\"", "x".repeat(bytes - 2));
+    assert_eq!(said("mine", long(65536)), None);
+    assert_eq!(
+        said("mine", long(65537)).unwrap(),
+        "its settings-schema has 65537 bytes, and kproxide reads at most 65536: shorten it"
+    );
+}

@@ -211,3 +211,26 @@ fn w15_the_name_of_a_file_can_be_shown() {
         );
     }
 }
+
+#[test]
+fn a_file_name_is_refused_as_a_directory_would_refuse_it() {
+    let said = |path: &str| {
+        check_file_name(Path::new(path))
+            .err()
+            .map(|it| it.to_string())
+    };
+    for path in ["mine.wasm", "a/b-2.wasm.gz", "../x.wasm.zst"] {
+        assert_eq!(said(path), None, "{path}");
+    }
+    for (path, fix) in [
+        ("a/My_Policy.wasm", "rename it my-policy.wasm"),
+        ("a/-x.wasm.gz", "rename it x.wasm"),
+        ("a/mine", "rename it mine.wasm"),
+        ("a/mine.wasm.bz2", "rename it mine.wasm"),
+        ("a/.mine.wasm", "rename it mine.wasm"),
+        ("a/.wasm", "rename it policy.wasm"),
+    ] {
+        let said = said(path).unwrap();
+        assert!(said.starts_with(path) && said.ends_with(fix), "{said}");
+    }
+}
