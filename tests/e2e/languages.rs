@@ -129,6 +129,9 @@ impl Desk {
 
     /// Types the commands of a page, one after the other into one shell.
     async fn types(&self, commands: &str) {
+        // Cargo builds one thing at a time in what is kept, but runs tests of documents when another build may go on.
+        static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+        let _alone = ALONE.lock().await;
         let path = std::env::var_os("PATH").unwrap_or_default();
         let folders = std::iter::once(self.bin.path().to_owned());
         let folders = folders.chain(std::env::split_paths(&path));

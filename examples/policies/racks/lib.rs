@@ -32,7 +32,7 @@ impl Policy for Racks {
 
 impl HostSelection for Racks {
     fn rank(_: &Context, settings: &Settings, _: &Request, candidates: &[Candidate]) -> Result<Ranking, PolicyError> {
-        let rack = |candidate| rack(candidate, &settings.attribute);
+        let rack = |candidate: &Candidate| rack(candidate, &settings.attribute);
         // A hypervisor that takes no machine now may still have one.
         let taken: BTreeSet<Rack> = candidates.iter().filter(|it| it.machines_of_pool > 0).map(rack).collect();
         Ok(Ranking::by(candidates, |candidate| {
