@@ -408,7 +408,7 @@ mod tests {
         use crate::policy::self_test::question;
         for (kind, field) in [
             (PolicyKind::ScaleDown, "order.nodes[2].name"),
-            (PolicyKind::Labels, "decorate.hypervisors[2].id"),
+            (PolicyKind::Labels, "decorate.hypervisors[3].id"),
         ] {
             let mut question = question(kind, "mine".into(), no_settings());
             match &mut question {
