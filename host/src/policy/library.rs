@@ -95,8 +95,6 @@ struct State {
     files: BTreeMap<Arc<str>, reload::Seen>,
     /// Since when files are known that were not looked at yet.
     expected: BTreeMap<Arc<str>, Instant>,
-    /// The file that is being loaded.
-    compiling: Option<Arc<str>>,
     /// Modules of files that answer.
     compiled: BTreeMap<Digest, Module>,
     /// What each pool uses, as its last question said: a new file must work with it.

@@ -31,7 +31,7 @@ pub use server::ServerError;
 pub(crate) use kubeconfig::kubeconfig;
 pub(crate) use server::tail;
 
-use crate::eventually::within;
+use crate::eventually::{eventually, within};
 
 use self::kubeconfig::Access;
 use self::pki::Pki;
@@ -381,8 +381,11 @@ impl ControlPlane {
         let wait: Vec<&str> = wait.split(' ').collect();
         let applied = self.kubectl_with_input(&apply, definitions).await;
         applied.expect("the definitions are legal");
-        let served = self.kubectl(&wait).await;
-        served.expect("the definitions are served");
+        // kubectl fails over a definition that has no conditions yet.
+        eventually(Duration::from_secs(60), "the definitions", async || {
+            self.kubectl(&wait).await
+        })
+        .await;
     }
 
     /// Runs Helm against this cluster and returns its standard output.

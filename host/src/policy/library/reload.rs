@@ -124,14 +124,12 @@ impl Library {
         let mut by_size: Vec<_> = files.iter().collect();
         by_size.sort_by_key(|(_, files)| bytes(files));
         for (name, files) in by_size {
-            self.lock().compiling = Some(name.clone());
             for outcome in self.sync_files(name, files).await {
                 let policy = name.clone();
                 let _ = tell.send(Reload { policy, outcome });
             }
         }
         let mut state = self.lock();
-        state.compiling = None;
         state.expected.clear();
         let gone: Vec<_> = state
             .files
@@ -165,21 +163,13 @@ impl Library {
         let state = self.lock();
         let loading = state.expected.iter();
         let loading = loading.filter(|(_, since)| since.elapsed() >= TOLD_AFTER);
-        let told = |name: &Arc<str>| match &state.compiling {
-            Some(compiling) if compiling != name => {
-                format!("its file waits while that of policy {compiling} is compiled and tested")
-            }
-            Some(_) | None => "its file is being compiled and tested".to_owned(),
-        };
+        // One text for as long as it lasts: a condition changes its words only a few times in an hour.
+        let seconds = self.wait.as_secs();
+        let told = format!(
+            "its file is being compiled and tested, one file at a time. The pool waits for it for up to {seconds} s"
+        );
         loading
-            .map(|(name, _)| {
-                let told = told(name);
-                let seconds = self.wait.as_secs();
-                (
-                    name.clone(),
-                    format!("{told}. The pool waits for it for up to {seconds} s"),
-                )
-            })
+            .map(|(name, _)| (name.clone(), told.clone()))
             .collect()
     }
 
