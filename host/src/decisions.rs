@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use kproxide_planner::decision;
 use kproxide_planner::plan::Plan;
 use kproxide_planner::planning::Planning;
-use kproxide_planner::question::{Answer, AnswerBody, Question, Rejected, Scored};
+use kproxide_planner::question::{Answer, AnswerBody, Question};
 use kproxide_planner::report::NodeOutcome;
 use serde::{Deserialize, Serialize};
 
@@ -169,14 +169,7 @@ impl Deciding {
 }
 
 fn candidates(question: &Question, body: &AnswerBody) -> Vec<Candidate> {
-    let (scored, rejected): (&[Scored], &[Rejected]) = match body {
-        AnswerBody::Ranking(ranking) => (&ranking.placements, &ranking.rejected),
-        AnswerBody::Removals(removals) => (&removals.removals, &[]),
-        AnswerBody::Decorations(_)
-        | AnswerBody::NoCandidate(_)
-        | AnswerBody::Failed(_)
-        | AnswerBody::Deferred => (&[], &[]),
-    };
+    let (scored, rejected) = body.verdicts();
     let mut candidates: Vec<Candidate> = match question {
         Question::Rank(rank) => {
             let all = rank.candidates.iter();

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use kproxide_simulator::kube::fixtures;
@@ -124,14 +123,13 @@ async fn f83_f93_hostile_files_end_no_run_and_change_no_decision_and_each_pool_s
     decided(&api, "first", 1, &log).await;
     let before = bytes_used(pid);
 
-    let most = Arc::new(AtomicU64::new(0));
-    let (sampled, stop) = (most.clone(), tokio_util::sync::CancellationToken::new());
-    let stopped = stop.clone();
+    let (stop, stopped) = mpsc::channel::<()>();
     let sampling = std::thread::spawn(move || {
-        while !stopped.is_cancelled() {
-            sampled.fetch_max(bytes_used(pid), Ordering::Relaxed);
-            std::thread::sleep(Duration::from_millis(50));
+        let mut most = 0;
+        while stopped.recv_timeout(Duration::from_millis(50)) == Err(RecvTimeoutError::Timeout) {
+            most = most.max(bytes_used(pid));
         }
+        most
     });
     let mut hostile = files::files(good);
     // Each of these takes its whole minute. Another that does is among the others.
@@ -176,9 +174,8 @@ async fn f83_f93_hostile_files_end_no_run_and_change_no_decision_and_each_pool_s
     .await;
     let took = began.elapsed();
     let after = decided(&api, "third", 3, &log).await;
-    stop.cancel();
-    sampling.join().unwrap();
-    let most = most.load(Ordering::Relaxed);
+    drop(stop);
+    let most = sampling.join().unwrap();
     // The files lie there and are known, and 60 pools are: their processes are gone.
     eventually(SOON, "the memory to be free again", async || {
         let now = bytes_used(pid);

@@ -232,6 +232,19 @@ pub enum AnswerBody {
     Deferred,
 }
 
+impl AnswerBody {
+    /// What it says of the candidates of its question: those that it names, and those that it refuses. An answer that is no list of candidates names none.
+    pub fn verdicts(&self) -> (&[Scored], &[Rejected]) {
+        match self {
+            Self::Ranking(ranking) => (&ranking.placements, &ranking.rejected),
+            Self::Removals(removals) => (&removals.removals, &[]),
+            Self::Decorations(_) | Self::NoCandidate(_) | Self::Failed(_) | Self::Deferred => {
+                (&[], &[])
+            }
+        }
+    }
+}
+
 /// Placements and rejections, by index into the candidates; already checked for form (indices known, unique and eligible, scores finite and
 /// within 0..=1), in the order of the answer, which means nothing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

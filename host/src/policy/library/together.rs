@@ -133,14 +133,7 @@ impl Part<'_> {
     /// # Errors
     /// It is against it, for this reason.
     fn verdict(&self, index: u32) -> Result<&Scored, &str> {
-        let (scored, rejected): (&[Scored], &[Rejected]) = match &self.body {
-            AnswerBody::Ranking(ranking) => (&ranking.placements, &ranking.rejected),
-            AnswerBody::Removals(removals) => (&removals.removals, &[]),
-            AnswerBody::Decorations(_)
-            | AnswerBody::NoCandidate(_)
-            | AnswerBody::Failed(_)
-            | AnswerBody::Deferred => (&[], &[]),
-        };
+        let (scored, rejected) = self.body.verdicts();
         let scored = scored.iter().find(|it| it.index == index);
         let rejected = rejected.iter().find(|it| it.index == index);
         let reason = rejected.map_or("it does not name it", |it| &it.reason);
