@@ -20,7 +20,7 @@ pub struct Content {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Place {
     Memory(Arc<[u8]>),
-    /// Where links led to at that time: a ConfigMap's new version lies elsewhere.
+    /// Its place in the mount, where a ConfigMap's next version comes to lie too: the digest tells them apart.
     Disk(PathBuf),
 }
 

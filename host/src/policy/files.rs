@@ -137,7 +137,7 @@ fn read_directory(directory: &Path) -> io::Result<Option<InDirectory>> {
         let data = directory.join("..data");
         let target = fs::canonicalize(&data).ok();
         // The old version is removed right after the swap: it may be gone while it is read.
-        let read = read_files(target.as_deref().unwrap_or(directory));
+        let read = read_files(target.as_deref().unwrap_or(directory), directory);
         if target == fs::canonicalize(&data).ok() {
             return read.map(Some);
         }
@@ -147,8 +147,9 @@ fn read_directory(directory: &Path) -> io::Result<Option<InDirectory>> {
     }
 }
 
-fn read_files(directory: &Path) -> io::Result<InDirectory> {
-    let mut paths = fs::read_dir(directory)?
+/// Reads the version in `target`, and calls the files by their places in the mount: those outlive the version.
+fn read_files(target: &Path, directory: &Path) -> io::Result<InDirectory> {
+    let mut paths = fs::read_dir(target)?
         .map(|entry| Ok(entry?.path()))
         .collect::<io::Result<Vec<_>>>()?;
     paths.sort();
@@ -184,8 +185,9 @@ fn read_files(directory: &Path) -> io::Result<InDirectory> {
             }
             _ => Err(FilesError::TooMany { path: shown(path) }),
         };
-        let content = content.map(|bytes| Content::on_disk(path.clone(), &bytes));
-        files.insert(name.into(), file_at(path, content));
+        let place = directory.join(file_name);
+        let content = content.map(|bytes| Content::on_disk(place.clone(), &bytes));
+        files.insert(name.into(), file_at(&place, content));
     }
     for (name, legal, path) in misnamed.into_iter().take(FILES_MAX) {
         // A pool that uses the legal name is told what to rename, unless there is a file of that name.

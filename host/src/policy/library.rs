@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use kproxide_builtins::{BUILTINS, Builtin, Kind};
-use kproxide_planner::facts::{PolicyFacts, PolicyKind, PolicyRef, PolicyUse};
+use kproxide_planner::facts::{PolicyFacts, PolicyKind, PolicyMember, PolicyRef, PolicyUse};
 use kproxide_planner::ids::{Digest, PoolName};
 use kproxide_planner::question::{Answer, AnswerBody, Question};
 use tokio::time::{Instant, timeout};
@@ -99,8 +99,11 @@ struct State {
     compiled: BTreeMap<Digest, Module>,
     /// What each pool uses, as its last question said: a new file must work with it.
     uses: BTreeMap<(PoolName, PolicyKind), PolicyUse>,
-    records: BTreeMap<(Digest, Arc<str>), Record>,
+    records: BTreeMap<Subject, Record>,
 }
+
+/// Whose record it is: a module with some settings, or several that decide together.
+type Subject = (Digest, Arc<str>);
 
 #[derive(Debug)]
 struct Override {
@@ -128,20 +131,24 @@ impl Record {
         self.again_at = (!error.is_deterministic()).then(|| Instant::now() + BUSY_PAUSE);
     }
 
-    /// Why the module is not called.
+    /// Why the module is hardly called any more: one text for as long as that lasts, since a condition changes its words only a few times in an hour.
     fn given_up(&self) -> Option<String> {
-        let Self { failures, last, .. } = self;
-        let is_time = self.again_at.is_some_and(|at| at <= Instant::now());
-        if *failures < FAILURES_MAX || is_time {
-            return None;
-        }
-        let until = match self.again_at {
-            Some(_) => "for 10 minutes, or until its file or its settings change",
-            None => "until its file or its settings change",
+        let last = &self.last;
+        let what = match self.again_at {
+            Some(_) => "calls it only once in 10 minutes, or when its file or its settings change",
+            None => "does not call it until its file or its settings change",
         };
-        Some(format!(
-            "kproxide does not call it after {failures} failures, {until}. The last failure: {last}"
-        ))
+        (self.failures >= FAILURES_MAX).then(|| {
+            format!(
+                "after {FAILURES_MAX} failures in a row kproxide {what}. The last failure: {last}"
+            )
+        })
+    }
+
+    /// Why the module is not called now.
+    fn rests(&self) -> Option<String> {
+        let is_time = self.again_at.is_some_and(|at| at <= Instant::now());
+        self.given_up().filter(|_| !is_time)
     }
 }
 
@@ -167,9 +174,7 @@ enum Failure {
     },
 }
 
-fn loading_since(since: Duration) -> String {
-    format!("its file has been loading for {} s", since.as_secs())
-}
+const LOADING: &str = "its file is being compiled and tested";
 
 fn deferred() -> Answer {
     Answer::of("".into(), AnswerBody::Deferred)
@@ -205,7 +210,7 @@ impl Library {
     fn is_awaited(&self, policy: &PolicyRef) -> Option<String> {
         let state = self.lock();
         let since = state.expected.get(&policy.name)?.elapsed();
-        (since < self.wait).then(|| loading_since(since))
+        (since < self.wait).then(|| LOADING.to_owned())
     }
 
     /// Which bytes answer for each name and kind now: what the planner caches answers by.
@@ -291,10 +296,20 @@ impl Library {
         question: &Question,
         budget: &mut Budget,
     ) -> Result<Answer, (Arc<str>, Failure)> {
+        let whole = self.whole(question.policy());
+        if let Some(whole) = &whole
+            && let Some(reason) = self.lock().records.get(whole).and_then(Record::rests)
+        {
+            let digest = None;
+            let name = question.policy().policy.name.clone();
+            return Err((name, Failure::Of { digest, reason }));
+        }
         let (mut answered, mut spent) = (Vec::new(), 0);
         for (question, weight) in together::parts(question) {
             let failed = |failure| (question.policy().policy.name.clone(), failure);
-            let asked = self.try_alone(&question, spent, budget).await;
+            // What the others have used up is not held against it.
+            let whole = whole.as_ref().filter(|_| spent > 0);
+            let asked = self.try_alone(&question, (spent, whole), budget).await;
             let (digest, body, fuel) = asked.map_err(failed)?;
             spent += fuel;
             let is_over = matches!(body, AnswerBody::NoCandidate(_));
@@ -308,14 +323,35 @@ impl Library {
                 break;
             }
         }
+        if let Some(whole) = whole {
+            self.record(whole, |record| record.failures = 0);
+        }
         Ok(together::answer(question, answered))
     }
 
-    /// `spent`: instructions that this question has taken so far.
+    /// As what several policies that decide together are remembered. `None`: one decides alone.
+    fn whole(&self, used: &PolicyUse) -> Option<Subject> {
+        if used.members.is_empty() {
+            return None;
+        }
+        let facts = self.facts();
+        let mut all = (String::new(), String::new());
+        for PolicyMember {
+            policy, settings, ..
+        } in &used.members
+        {
+            let digest = facts.get(policy).map(|it| it.digest.as_str());
+            all.0 += &format!("{}={} ", policy.name, digest.unwrap_or_default());
+            all.1 += &format!("{settings} ");
+        }
+        Some((all.0.into(), all.1.into()))
+    }
+
+    /// `spent`: instructions that this question has taken so far, and on whose record it goes if too few are left.
     async fn try_alone(
         &self,
         question: &Question,
-        spent: u64,
+        (spent, whole): (u64, Option<&Subject>),
         budget: &mut Budget,
     ) -> Result<(Digest, AnswerBody, u64), Failure> {
         let PolicyUse {
@@ -334,8 +370,8 @@ impl Library {
             digest: Some(digest.clone()),
             reason,
         };
-        let given_up = self.lock().records.get(&key).and_then(Record::given_up);
-        if let Some(reason) = given_up {
+        let rests = self.lock().records.get(&key).and_then(Record::rests);
+        if let Some(reason) = rests {
             return Err(failed(reason));
         }
         let call = async {
@@ -363,12 +399,13 @@ impl Library {
             }
             Err(error) => {
                 let mut reason = error.to_string();
-                if error == CallError::OutOfFuel && spent > 0 {
-                    reason += &format!(
-                        ", of which the policies that decide with it had taken {spent} before"
-                    );
+                let had_too_little = matches!(error, CallError::OutOfFuel | CallError::Interrupted);
+                let whole = whole.filter(|_| had_too_little);
+                if whole.is_some() && spent > CALL_FUEL / 2 {
+                    reason += ", most of it by the policies that decide with it";
                 }
-                self.record(key, |record| record.fail(&error));
+                let subject = whole.cloned().unwrap_or(key);
+                self.record(subject, |record| record.fail(&error));
                 Err(failed(reason))
             }
         }
@@ -425,10 +462,8 @@ impl Library {
             {
                 return Err(format!("its file is refused: {reason}"));
             }
-            if builtin.is_none()
-                && let Some(since) = state.expected.get(&policy.name)
-            {
-                return Err(loading_since(since.elapsed()));
+            if builtin.is_none() && state.expected.contains_key(&policy.name) {
+                return Err(LOADING.to_owned());
             }
         }
         match builtin {
@@ -500,7 +535,7 @@ impl Library {
         checked
     }
 
-    fn record(&self, key: (Digest, Arc<str>), change: impl FnOnce(&mut Record)) {
+    fn record(&self, key: Subject, change: impl FnOnce(&mut Record)) {
         let mut state = self.lock();
         if state.records.len() >= REMEMBERED_MAX {
             state.records.clear();

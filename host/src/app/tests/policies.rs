@@ -222,8 +222,7 @@ async fn w5_a_policy_that_is_left_alone_makes_its_pool_not_ready() {
         (&json!("False"), &json!("PolicyFailed"))
     );
     let message = ready["message"].as_str().unwrap();
-    let expected =
-        "spec.policies.hostSelection: policy mine: kproxide does not call it after 5 failures";
+    let expected = "spec.policies.hostSelection: policy mine: after 5 failures in a row kproxide does not call it";
     assert!(message.starts_with(expected), "{message}");
     assert_eq!(
         lab.kube.list("nodeclaims.kproxide.dev").len(),

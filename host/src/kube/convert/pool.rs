@@ -184,24 +184,33 @@ fn chain(
             state: Vec::new(),
         }
     };
-    let filters = filters.iter().map(|it| member(&it.r#use, 0, &it.settings));
-    let mut members: Vec<_> = filters.collect();
-    let scores = scores.iter();
-    members.extend(scores.map(|it| member(&it.r#use, it.weight, &it.settings)));
-    if members.iter().all(|it| it.weight == 0) {
+    let refuse = filters.iter().map(|it| member(&it.r#use, 0, &it.settings));
+    let mut members: Vec<_> = refuse.collect();
+    let score = scores.iter();
+    members.extend(score.map(|it| member(&it.r#use, it.weight, &it.settings)));
+    if scores.is_empty() {
         members.push(member(default, 1, &Map::new()));
     }
     let mut names = BTreeSet::new();
-    // Its state is kept by its name.
-    if let Some(twice) = members.iter().find(|it| !names.insert(&it.policy.name)) {
-        problems.add(
-            field,
-            format_args!(
-                "policy {} stands there twice: leave one out",
-                twice.policy.name
-            ),
-        );
-    }
+    // State and status are kept by name: there is room for one of each.
+    members.retain(|it| {
+        let name = &it.policy.name;
+        let is_first = names.insert(name.clone());
+        if !is_first && scores.is_empty() && **name == *default {
+            problems.add(
+                field,
+                format_args!(
+                    "policy {name} stands in filters, and gives the scores too where scores is not given: name another policy in scores, or write use: {name}"
+                ),
+            );
+        } else if !is_first {
+            problems.add(
+                field,
+                format_args!("policy {name} stands there twice: leave one out"),
+            );
+        }
+        is_first
+    });
     PolicyUse::together(kind, members)
 }
 
@@ -390,8 +399,14 @@ mod tests {
                 json!({"filters": [{"use": "pack"}], "scores": [{"use": "pack"}]}),
                 "policy pack stands there twice",
             ),
+            (
+                json!({"filters": [{"use": "spread"}]}),
+                "policy spread stands in filters, and gives the scores too",
+            ),
         ] {
-            let (_, _, problem) = used(chain);
+            let (_, members, problem) = used(chain);
+            let names: BTreeSet<_> = members.iter().map(|it| it.split(' ').next()).collect();
+            assert_eq!(names.len(), members.len(), "{members:?}");
             let problem = problem.unwrap();
             let expected = format!("spec.policies.hostSelection: {wrong}");
             assert!(problem.starts_with(&expected), "{problem}");

@@ -228,7 +228,7 @@ pub struct PolicyChain {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = 4), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["use"]))]
     pub filters: Vec<PolicyChoice>,
-    /// Policies whose scores count, each by its weight. They refuse as filters do. Not given: the default policy.
+    /// Policies whose scores count, each by its weight. They refuse as filters do. Not given: spread, or for scaleDown least-loaded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = 4), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["use"]))]
     pub scores: Vec<PolicyScore>,

@@ -269,10 +269,10 @@ impl Engine {
         })
     }
 
-    /// So that the clock alone can end a call.
+    /// With so many instructions for each call.
     #[cfg(test)]
-    pub(super) fn without_fuel_limit(mut self) -> Self {
-        self.fuel = 1 << 50;
+    pub(super) fn with_fuel(mut self, fuel: u64) -> Self {
+        self.fuel = fuel;
         self
     }
 

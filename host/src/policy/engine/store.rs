@@ -33,7 +33,6 @@ pub(super) const LOG_BYTES_MAX: usize = 1024;
 const LOG_FUEL_PER_LINE: u64 = 10_000;
 const LOG_FUEL_PER_BYTE: u64 = 16;
 
-/// The same for every engine: two hosts with one world and one policy come to one answer.
 /// What a component's memories hold at first. wasmtime puts it together when it compiles ([`Images::Kept`]), or compiles a function that does it for each
 /// instance. Of the 37,000 pieces that Go's linker makes, that function takes 1 GB to compile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +41,7 @@ pub(in crate::policy) enum Images {
     Never,
 }
 
+/// The same for every engine: two hosts with one world and one policy come to one answer.
 pub(super) fn configure(images: Images) -> wasmtime::Result<wasmtime::Engine> {
     let mut config = Config::new();
     config

@@ -7,6 +7,7 @@ use kproxide_planner::facts::{PolicyRef, PolicyUse};
 use kproxide_planner::ids::PoolName;
 
 use super::{Budget, Library, Record};
+use crate::policy::engine::CallError;
 
 /// What is wrong with the policies of pools, beside their files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -82,10 +83,15 @@ impl Library {
             return;
         }
         let check = self.check_settings(&module, &policy.name, settings);
-        if let Some(Err(error)) = budget.time(check).await
-            && error.is_deterministic()
-        {
-            unfit.settings.insert(subject, error.to_string());
+        match budget.time(check).await {
+            Some(Err(error)) if error.is_deterministic() => {
+                unfit.settings.insert(subject, error.to_string());
+            }
+            // It is asked again with the next pass, but not for ever.
+            Some(Err(error)) if error != CallError::Starting => {
+                self.record(key, |record| record.fail(&error));
+            }
+            Some(Ok(()) | Err(_)) | None => {}
         }
     }
 }

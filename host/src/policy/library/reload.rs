@@ -9,7 +9,7 @@ use kproxide_planner::facts::{PolicyKind, PolicyUse};
 use kproxide_planner::ids::{Digest, PoolName};
 use tokio::sync::mpsc;
 
-use super::{Library, Override, kind};
+use super::{LOADING, Library, Override, kind};
 use crate::policy::content::Content;
 use crate::policy::engine::{CallError, Module, printable};
 use crate::policy::files::{FilesError, PolicyFile, PolicyFiles};
@@ -165,9 +165,8 @@ impl Library {
         let loading = loading.filter(|(_, since)| since.elapsed() >= TOLD_AFTER);
         // One text for as long as it lasts: a condition changes its words only a few times in an hour.
         let seconds = self.wait.as_secs();
-        let told = format!(
-            "its file is being compiled and tested, one file at a time. The pool waits for it for up to {seconds} s"
-        );
+        let told =
+            format!("{LOADING}, one file at a time. The pool waits for it for up to {seconds} s");
         loading
             .map(|(name, _)| (name.clone(), told.clone()))
             .collect()

@@ -232,7 +232,7 @@ async fn a_policy_that_keeps_failing_is_not_called_any_more() {
     assert_eq!(
         said,
         format!(
-            "policy mine: kproxide does not call it after 5 failures, until its file or its settings change. The last failure: {DEFECT}"
+            "policy mine: after 5 failures in a row kproxide does not call it until its file or its settings change. The last failure: {DEFECT}"
         )
     );
     assert!(without_call < with_call);

@@ -24,7 +24,7 @@ const CHILDREN_MAX: usize = 16;
 const LOAD: Duration = Duration::from_secs(60);
 /// The instance's own 250 ms, and as much again twice for a machine that is busy.
 const CALL: Duration = Duration::from_millis(750);
-/// An asker waits so long for a child that is being started again, and a child that compiles longer answers the next question.
+/// The first asker waits so long for a child that is being started again. If it takes longer, a later question gets the answer.
 const START: Duration = Duration::from_millis(500);
 /// Of a call: an instance's memory, and the question and the answer.
 const CALL_BYTES: u64 = 80 << 20;
@@ -70,6 +70,8 @@ struct Policy {
     bytes: Mutex<Option<Arc<[u8]>>>,
     /// `None`: it has ended, and is started again for the next question. Empty as well while it works: were the work given up, so would be the process.
     process: Arc<tokio::sync::Mutex<Option<Process>>>,
+    /// Its process is being started again, and somebody has waited for that already.
+    is_starting: AtomicBool,
     /// What its process has taken of the memory; 0: there is none.
     held_bytes: AtomicU64,
     /// When it was asked last, as [`Shared::asked`] counts.
@@ -118,17 +120,11 @@ impl Workers {
             content,
             bytes: Mutex::default(),
             process: Arc::default(),
+            is_starting: AtomicBool::new(false),
             held_bytes: AtomicU64::new(0),
             asked: AtomicU64::new(shared.asked.fetch_add(1, Relaxed)),
         });
-        let mut starts = 1;
-        let started = loop {
-            match policy.start().await {
-                Err(Unstarted::Lost(_)) if starts < STARTS_MAX => starts += 1,
-                started => break started,
-            }
-        };
-        match started {
+        match policy.start().await {
             Ok((process, described)) => {
                 *policy.process.lock().await = Some(process);
                 let mut policies = lock(&shared.policies);
@@ -183,6 +179,16 @@ enum Unstarted {
 
 impl Policy {
     async fn start(&self) -> Result<(Process, Described), Unstarted> {
+        let mut starts = 1;
+        loop {
+            match self.start_once().await {
+                Err(Unstarted::Lost(_)) if starts < STARTS_MAX => starts += 1,
+                started => return started,
+            }
+        }
+    }
+
+    async fn start_once(&self) -> Result<(Process, Described), Unstarted> {
         let shared = &self.shared;
         let _alone = shared.compiling.lock().await;
         let bytes = self.read().await.map_err(Unstarted::Unread)?;
@@ -226,8 +232,12 @@ impl Policy {
         Ok(bytes)
     }
 
-    /// The process, started again if it has ended. An asker who stops waiting does not stop the start.
+    /// The process, started again if it has ended. An asker who stops waiting does not stop the start, and the next ones do not wait: together they would
+    /// use up the tick's time.
     async fn running(self: Arc<Self>) -> Result<OwnedMutexGuard<Option<Process>>, CallError> {
+        if self.is_starting.load(Relaxed) {
+            return Err(CallError::Starting);
+        }
         let running = async {
             let mut slot = self.process.clone().lock_owned().await;
             // One that somebody has killed meanwhile did not die of its policy.
@@ -238,8 +248,10 @@ impl Policy {
             self.held_bytes.store(0, Relaxed);
             let policy = self.clone();
             let (started, outcome) = oneshot::channel();
+            policy.is_starting.store(true, Relaxed);
             self.shared.spawn(async move {
                 let starting = policy.start().await;
+                policy.is_starting.store(false, Relaxed);
                 let _ = started.send(match starting {
                     Ok((process, _)) => {
                         *slot = Some(process);

@@ -12,9 +12,7 @@ use super::*;
 use crate::policy::fixtures::wasm;
 
 fn blocking() -> Engine {
-    Engine::new(Execution::Blocking)
-        .unwrap()
-        .without_fuel_limit()
+    Engine::new(Execution::Blocking).unwrap().with_fuel(1 << 50)
 }
 
 /// Panics unless the work waits for the one blocking thread, which is held for so long: then none of it is done on the thread that asks.

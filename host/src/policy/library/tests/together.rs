@@ -4,6 +4,7 @@ use kproxide_planner::facts::PolicyMember;
 use kproxide_planner::question::{Rejected, Scored};
 
 use super::*;
+use crate::policy::Execution;
 
 const ECHO: &str = r#"{"do": "echo"}"#;
 const REJECT_FIRST: &str = r#"{"do": "reject-first"}"#;
@@ -208,8 +209,31 @@ async fn they_share_the_instructions_of_one_question() {
     ]))
     .await;
     assert_eq!(together, all, "with what spread takes, which stands in");
-    let expected = "policy mine: it used up its 400000000 instructions, of which the policies that decide with it had taken ";
+    assert_eq!(said, "policy mine: it used up its 400000000 instructions");
+}
+
+/// What others have used up is no fault of a policy: another pool that uses it alone goes on.
+#[tokio::test]
+async fn a_policy_that_others_leave_too_little_is_called_for_other_pools() {
+    let cost = |name: &str| fixtures::ask(&named(name, name, "{}")).fuel;
+    let enough_for_one = cost("pack").max(cost("max-cpu")) + cost("pack") / 2;
+    let engine = Engine::new(Execution::Inline).unwrap();
+    let library = Library::new(engine.with_fuel(enough_for_one));
+    let both = rank(&[("pack", "{}", 1), ("max-cpu", "{}", 1)]);
+    for _ in 0..FAILURES_MAX {
+        let said = ask(&library, &both).await.fallback.unwrap();
+        assert_eq!(
+            said,
+            "policy max-cpu: it used up its 400000000 instructions"
+        );
+    }
+    let said = ask(&library, &both).await.fallback.unwrap();
+    let expected = "policy pack+max-cpu: after 5 failures in a row kproxide does not call it";
     assert!(said.starts_with(expected), "{said}");
+    for name in ["pack", "max-cpu"] {
+        let answer = ask(&library, &named(name, name, "{}")).await;
+        assert_eq!(answer.fallback, None, "{name}");
+    }
 }
 
 #[tokio::test]

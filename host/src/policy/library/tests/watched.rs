@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::policy::watch_directories;
+use crate::policy::{Directories, watch_directories};
 
 /// Less than the 30 s after which the directories are looked at anyway: it is the watcher that sees the change.
 const DEADLINE: Duration = Duration::from_secs(25);
@@ -47,6 +47,22 @@ async fn next_reloads(library: &Library, files: &mut mpsc::Receiver<PolicyFiles>
     tokio::time::timeout(DEADLINE, reloads)
         .await
         .expect("the change is seen in time")
+}
+
+/// The kubelet removes the old version whole, and with it the place of files that are the same in the new one.
+#[tokio::test]
+async fn a_file_is_found_again_after_another_key_of_its_configmap_has_changed() {
+    let directory = tempfile::tempdir().unwrap();
+    let [same, old, new] = ["pack", "max-cpu", "balanced"].map(|name| embedded(name).wasm);
+    mount(directory.path(), 1, &[("a.wasm", old), ("b.wasm", same)]);
+    let mut directories = Directories::new(&[directory.path().to_path_buf()]);
+    let before = directories.read();
+    mount(directory.path(), 2, &[("a.wasm", new), ("b.wasm", same)]);
+    let content = |files: &PolicyFiles, name: &str| files[name][0].content.clone().unwrap();
+    assert_eq!(&*content(&before, "b").read().await.unwrap(), same);
+    assert_eq!(content(&before, "b"), content(&directories.read(), "b"));
+    let said = content(&before, "a").read().await.unwrap_err().to_string();
+    assert!(said.starts_with("another file lies in its place"), "{said}");
 }
 
 #[tokio::test]
