@@ -173,6 +173,11 @@ impl Drive {
             GuestKind::Qemu => {}
             GuestKind::Lxc => return Some(MachineLook::Visible(Box::new(container(guest)))),
         }
+        // The tasks first: a start that began before this look shows there, or has ended and shows in the status.
+        let task = match with_tasks {
+            true => note(client.running_task(hypervisor, vmid).await, unread)?,
+            false => None,
+        };
         let (config, status) = futures::join!(
             client.read_config(hypervisor, vmid),
             client.status_current(hypervisor, vmid)
@@ -184,10 +189,7 @@ impl Drive {
         }
         let (config, status) = (note(config, unread)?, note(status, unread)?);
         let mut machine = self.machine(&config, &status, guest);
-        if with_tasks && machine.power == Power::Off {
-            let task = client.running_task(hypervisor, vmid).await;
-            machine.task = note(task, unread)?.map(Into::into);
-        }
+        machine.task = task.map(Into::into);
         Some(MachineLook::Visible(Box::new(machine)))
     }
 

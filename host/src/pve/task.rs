@@ -282,22 +282,27 @@ impl Client {
         Ok(None)
     }
 
-    /// The kind of a task that runs for a VM now, such as `qmstart`. `None`: there is none.
+    /// The kind of a task that runs now and may start a VM: one of its own, such as `qmstart`, or the `startall` of a hypervisor that has just booted, which
+    /// starts one after the other. `None`: there is none.
     ///
     /// # Errors
     /// The hypervisor could not be asked.
     pub async fn running_task(&self, hypervisor: &str, vmid: u32) -> Result<Option<String>, Error> {
         let params = Params::new()
-            .with("vmid", vmid)
             .with("source", "active")
             .with("limit", SEARCHED_TASKS);
         let call = Call::get(&["nodes", hypervisor, "tasks"]).params(params);
         let tasks: Vec<Listed> = self.fetch(call).await?;
         // Proxmox: those that have ended stay among the active ones for a while.
-        let mut running = tasks.into_iter().filter(|task| task.endtime.is_none());
-        Ok(running.next().map(|task| task.upid.kind))
+        let running = tasks.into_iter().filter(|task| task.endtime.is_none());
+        let vmid = vmid.to_string();
+        let mut its = running.filter(|task| task.upid.id == vmid || task.upid.kind == STARTALL);
+        Ok(its.next().map(|task| task.upid.kind))
     }
 }
+
+/// Its ID is empty.
+const STARTALL: &str = "startall";
 
 #[cfg(test)]
 mod tests {

@@ -58,7 +58,7 @@ pub(crate) const CLAIMS_UNDEFINED: Reason = lasting(
 pub(crate) const BEING_DELETED: Reason = lasting(
     "BeingDeleted",
     POOL,
-    "Somebody deletes the NodePool. The message says which machines are left, and what keeps them.",
+    "Somebody deletes the NodePool. The message says what keeps its machines.",
 );
 pub(crate) const CLASS_MISSING: Reason = lasting(
     "ClassMissing",

@@ -237,7 +237,12 @@ fn blocked_drains(
         }
     };
     let keepers = &subject.hint.keepers;
-    digests.extend(pods.iter().filter_map(|pod| keepers.get(pod).cloned()));
+    let known = pods.iter().filter_map(|pod| keepers.get(pod).cloned());
+    digests.extend(known);
+    if !pods.is_empty() && digests.is_empty() {
+        // Nothing would end a rest because of pods that the plan has not seen.
+        return None;
+    }
     digests.sort();
     digests.dedup();
     digests.truncate(MOST_KEEPERS);

@@ -126,17 +126,17 @@ fn not_proven(subject: &Subject<'_>, observed: &Observed, name: &NodeName, now: 
                 "kproxide does not take VM {vmid} for off: {mismatch}; {}",
                 mismatch.remedy()
             ),
-            Ok(_) => match (
-                machine.power,
-                machine.lock.as_ref().or(machine.task.as_ref()),
-            ) {
-                (Power::On, _) => format!(
+            Ok(_) => match (machine.power, &machine.lock, &machine.task) {
+                (Power::On, ..) => format!(
                     "VM {vmid} runs on {hypervisor}, but Node {name} does not answer. Its pods may still write to their volumes. To end them, stop it on {hypervisor}: `qm stop {vmid}`"
                 ),
-                (_, Some(busy)) => format!(
-                    "Proxmox works at VM {vmid} on {hypervisor} ({busy}), so it may start again. kproxide waits for the end of the task"
+                (_, Some(lock), _) => format!(
+                    "VM {vmid} on {hypervisor} is locked ({lock}), so it may start again. kproxide waits until the lock is gone. If no task runs for it: `qm unlock {vmid}`"
                 ),
-                (Power::Off | Power::Unknown, None) => {
+                (_, None, Some(task)) => format!(
+                    "a task ({task}) runs on {hypervisor} that may start VM {vmid}. kproxide waits for its end"
+                ),
+                (Power::Off | Power::Unknown, None, None) => {
                     format!("{hypervisor} does not say whether VM {vmid} runs. kproxide asks again")
                 }
             },

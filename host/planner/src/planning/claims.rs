@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use jiff::SignedDuration;
 
 use super::kept::is_kept;
-use super::resting::{keeper, rests};
+use super::resting::{claimant, rests};
 use super::returning::returned_and_stays;
 use super::safety::{Removal, is_paused, may_remove, may_touch};
 use super::{Planning, Tick};
@@ -142,10 +142,16 @@ impl Planning<'_> {
         wanted.sort_by_key(|(reason, index)| (std::cmp::Reverse(*reason), *index));
         let mut under_way = self.removals_under_way();
         for (reason, index) in wanted {
-            let row = &mut self.rows[index];
-            let Some(pool) = row.pool.filter(|pool| !pool.paused) else {
+            let Some(pool) = self.rows[index].pool.filter(|pool| !pool.paused) else {
                 continue;
             };
+            let is_held = self.hold_on(index, Some(reason)).is_some();
+            let row = &mut self.rows[index];
+            if is_held {
+                // It says why it stays, and takes no other's turn.
+                row.remove(reason);
+                continue;
+            }
             let count = under_way.entry(row.claim.spec.pool.clone()).or_default();
             if !reason.is_budgeted() {
                 // The budget does not stop it, but it counts in the budget.
@@ -325,7 +331,7 @@ impl Planning<'_> {
             return Some(GiveUp::ScaleDownDisabled);
         }
         if let Some(pod) = self.pending_pod_for(&node) {
-            let digest = keeper(self.tick.world, &pod);
+            let digest = claimant(&pod);
             return Some(GiveUp::Pending(pod.key(), digest));
         }
         let since = row.claim.status.draining_since;

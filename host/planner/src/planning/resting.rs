@@ -33,11 +33,18 @@ fn on_node<'w>(world: &'w World, claim: &ClaimFacts) -> impl Iterator<Item = Pod
     pods.filter(|pod| pod.is_alive() && !pod.is_mirror() && !pod.is_of_daemon_set())
 }
 
-/// A successor of the pod that is kept by the same has the same.
-pub(super) fn keeper(world: &World, pod: &PodView<'_>) -> Digest {
+/// Of a pod that needs the Node: a successor has the same. (What its budgets allow has changed by the time that it runs.)
+pub(super) fn claimant(pod: &PodView<'_>) -> Digest {
     let mut hasher = DefaultHasher::new();
     workload(pod).hash(&mut hasher);
     pods_digest(pod.spec()).hash(&mut hasher);
+    digest(&hasher)
+}
+
+/// A successor of the pod that is kept by the same has the same.
+fn keeper(world: &World, pod: &PodView<'_>) -> Digest {
+    let mut hasher = DefaultHasher::new();
+    claimant(pod).hash(&mut hasher);
     (pod.do_not_disrupt(), pod.is_on_completion()).hash(&mut hasher);
     for (key, budget) in budgets_of(world, pod) {
         let allows = budget.disruptions_allowed > 0;
@@ -71,5 +78,7 @@ fn has_changed(world: &World, claim: &ClaimFacts, pods: &[Digest], retried: &Dig
     if pool.is_some_and(|pool| retry_digest(pool.retry.as_ref()) != *retried) {
         return true;
     }
-    !pods.is_empty() && !on_node(world, claim).any(|pod| pods.contains(&keeper(world, &pod)))
+    let stands =
+        |pod: PodView<'_>| pods.contains(&keeper(world, &pod)) || pods.contains(&claimant(&pod));
+    !pods.is_empty() && !on_node(world, claim).any(stands)
 }

@@ -124,6 +124,18 @@ impl Pve {
         }
         Value::from(upid).into()
     }
+
+    /// The task in which a hypervisor that has booted starts its VMs one after the other. Here it starts none, and ends with `done`.
+    pub fn startall(&self, node: &str, done: impl Future<Output = ()> + Send + 'static) {
+        let root = Identity {
+            user: "root@pam".to_owned(),
+            token: None,
+        };
+        self.start_task(node, "startall", "", &root, |_, _| async move {
+            done.await;
+            Ok(())
+        });
+    }
 }
 
 impl Task {

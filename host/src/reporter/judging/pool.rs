@@ -14,8 +14,8 @@ use kproxide_planner::world::World;
 use super::super::policies::Failures;
 use super::super::reasons::{self, Reason};
 use super::{
-    DEGRADED, LIMIT_REACHED, PAUSED, holds, is_down, is_ready, listed, not_ready, ready, together,
-    unknown, uses,
+    DEGRADED, LIMIT_REACHED, PAUSED, holds, is_down, is_ready, not_ready, ready, together, unknown,
+    uses,
 };
 use crate::kube::status::Judgement;
 use crate::policy::{Instead, Refusal, Unfit};
@@ -293,42 +293,43 @@ fn limit(name: &PoolName, pool: &PoolFacts, world: &World) -> Judgement {
     }
 }
 
-/// How far the deletion of a pool is, and what it waits for.
+/// What a pool in deletion waits for. The machines that are left are not named: each that goes would change the text, and a condition changes its words only a
+/// few times in an hour.
 fn going(name: &PoolName, pool: &PoolFacts, world: &World) -> String {
-    let of_pool = world.claims().iter();
-    let of_pool = of_pool.filter(|(_, claim)| claim.spec.pool == *name);
-    let left: Vec<&str> = of_pool.clone().map(|(name, _)| name.as_str()).collect();
     let deletes = "somebody deletes this NodePool";
+    let shown = "`kubectl get nodeclaims` shows what is left";
     if pool.keep_machines {
         return format!(
             "{deletes}. Its machines stay, as its annotation kproxide.dev/keep-machines says"
         );
     }
-    let (is, left) = match left[..] {
-        [] => return format!("{deletes}, and none of its machines is left"),
-        [one] => ("is", one.to_owned()),
-        _ => ("are", listed(&left)),
-    };
+    let of_pool = world.claims().iter();
+    let of_pool: Vec<_> = of_pool
+        .filter(|(_, claim)| claim.spec.pool == *name)
+        .collect();
+    if of_pool.is_empty() {
+        return format!("{deletes}, and none of its machines is left");
+    }
     if pool.paused {
         return format!(
-            "{deletes}, but it is paused, so its machines stay. To go on, set spec.paused to false and take the annotation kproxide.dev/pause off. There {is} still {left}"
+            "{deletes}, but it is paused, so its machines stay. To go on, set spec.paused to false and take the annotation kproxide.dev/pause off. {shown}"
         );
     }
-    let blocked = of_pool.filter_map(|(name, claim)| Some((name, blocker(&claim.status)?)));
+    let blocked = of_pool.into_iter();
+    let blocked = blocked.filter_map(|(name, claim)| Some((name, blocker(&claim.status)?)));
     let blocked: Vec<String> = blocked
         .map(|(name, why)| format!("{name} ({why})"))
         .collect();
     let waits = match blocked.len() {
         0 => ": the condition Removable of a NodeClaim says why its machine stays".to_owned(),
         count @ 1..=MOST_BLOCKED => format!(". These wait: {}", blocked[..count].join("; ")),
-        more => format!(
-            ". These wait: {}; and {} more",
-            blocked[..MOST_BLOCKED].join("; "),
-            more - MOST_BLOCKED
+        _ => format!(
+            ". These wait, and others: {}",
+            blocked[..MOST_BLOCKED].join("; ")
         ),
     };
     format!(
-        "{deletes}, so kproxide removes its machines, at most {} at a time (scaleDown.budget). It forces none of them{waits}. If you delete the NodeClaim, it goes at once. There {is} still {left}",
+        "{deletes}, so kproxide removes its machines, at most {} at a time (scaleDown.budget). It forces none of them{waits}. If you delete the NodeClaim, it goes at once. {shown}",
         pool.scale_down.budget
     )
 }
@@ -336,24 +337,21 @@ fn going(name: &PoolName, pool: &PoolFacts, world: &World) -> String {
 /// So many machines are named with what keeps them.
 const MOST_BLOCKED: usize = 3;
 
-/// What keeps a machine whose pool is deleted: what its drain waits for, or why none begins. The pool's own rules and its
-/// budget are no such thing.
+/// What keeps a machine whose pool is deleted: what its drain waits for or was given up for, or why none begins. The pool's own rules and its budget are no
+/// such thing.
 fn blocker(status: &ClaimStatus) -> Option<&str> {
-    const KEEP: [&str; 5] = [
-        "OnHold",
-        "DrainGivenUp",
-        "ScaleDownDisabledAnnotation",
-        "NeedsAPerson",
-        "RecentlyUnremovable",
-    ];
-    let mut conditions = status
-        .conditions
-        .iter()
-        .filter(|it| !it.status && !it.message.is_empty());
-    let found = conditions.find(|it| {
-        let held_up = it.kind == Condition::Drained && status.phase == Phase::Draining;
-        held_up || (it.kind == Condition::Removable && KEEP.contains(&&*it.reason))
-    });
+    const KEEP: [&str; 3] = ["OnHold", "ScaleDownDisabledAnnotation", "NeedsAPerson"];
+    /// Their own texts have the time of the next try.
+    const GAVE_UP: [&str; 2] = ["DrainGivenUp", "RecentlyUnremovable"];
+    let of = |kind| {
+        let mut conditions = status.conditions.iter();
+        conditions.find(|it| it.kind == kind && !it.status && !it.message.is_empty())
+    };
+    let (drained, removable) = (of(Condition::Drained), of(Condition::Removable));
+    let is_draining = status.phase == Phase::Draining;
+    let gave_up = removable.is_some_and(|it| GAVE_UP.contains(&&*it.reason));
+    let kept = removable.filter(|it| KEEP.contains(&&*it.reason));
+    let found = drained.filter(|_| is_draining || gave_up).or(kept);
     found.map(|it| &*it.message)
 }
 
@@ -534,6 +532,8 @@ mod tests {
         let expected = format!(". These wait: a ({budget}); b ({hold}). If you delete");
         let text = said(&scene);
         assert!(text.contains(&expected), "{text}");
+        // One that goes changes no word.
+        assert!(!text.contains("workers-"), "{text}");
 
         let mut annotated = |name: &str| {
             let why = "ScaleDownDisabledAnnotation";
@@ -556,7 +556,8 @@ mod tests {
             .retain(|it| it.message != turn);
         let text = said(&scene);
         assert!(
-            text.contains("; c (the annotation of c); and 1 more. If"),
+            text.contains(". These wait, and others: a (")
+                && text.contains("; c (the annotation of c). If"),
             "{text}"
         );
     }

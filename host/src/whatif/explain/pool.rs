@@ -39,9 +39,7 @@ impl About<'_> {
             explanation.next(if let Unusable::Paused(_) = why {
                 unpause(name)
             } else if let Unusable::BeingDeleted(_) = why {
-                format!(
-                    "nothing, if it is to go: `kubectl describe nodepool {name}` says which machines are left"
-                )
+                format!("wait: `kubectl describe nodepool {name}` says what keeps its machines")
             } else {
                 format!("mend NodePool {name} or what it names")
             });

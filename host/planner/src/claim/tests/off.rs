@@ -87,18 +87,21 @@ fn r24_what_does_not_prove_it_taints_nothing_and_is_told_with_the_next_step() {
         ("does not say whether VM 201 runs", |case| {
             case.observed.machine = visible(|machine| machine.power = Power::Unknown);
         }),
-        ("works at VM 201 on pve1 (migrate)", |case| {
+        ("VM 201 on pve1 is locked (migrate)", |case| {
             case.observed.machine = visible(|machine| {
                 machine.power = Power::Off;
                 machine.lock = Some("migrate".into());
             });
         }),
-        ("works at VM 201 on pve1 (qmstart)", |case| {
-            case.observed.machine = visible(|machine| {
-                machine.power = Power::Off;
-                machine.task = Some("qmstart".into());
-            });
-        }),
+        (
+            "a task (qmstart) runs on pve1 that may start VM 201",
+            |case| {
+                case.observed.machine = visible(|machine| {
+                    machine.power = Power::Off;
+                    machine.task = Some("qmstart".into());
+                });
+            },
+        ),
         ("HA manager", |case| {
             case.observed.machine = visible(|machine| {
                 machine.power = Power::Off;

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::facts::{ClusterFacts, EntryState};
+use crate::hold::Hold;
 use crate::plan::{FinalizerStep, Needed, RemovalReason};
 use crate::reasons::Kept;
 use crate::report::NodeOutcome;
@@ -78,6 +79,17 @@ fn a_deleted_pool_loses_its_machines_one_after_the_other_and_no_other_pool_loses
         answering: vec![],
     };
     assert_eq!(plan.finalizers, [off]);
+}
+
+/// It took the turn of the others, and said that as many removals were under way as the budget allows.
+#[test]
+fn a_machine_that_is_held_takes_no_turn_of_the_others_of_a_deleted_pool() {
+    let mut scene = deleted();
+    scene.claim("a").paused = true;
+    let plan = scene.plan();
+    check_sound(&plan);
+    assert_eq!(removed(&plan), ["b"]);
+    assert_eq!(verdict(&plan, "a"), Verdict::Hold(Hold::ClaimPaused));
 }
 
 #[test]
