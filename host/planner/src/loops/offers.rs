@@ -1,4 +1,4 @@
-//! What the Nodes of a class offer to pods. A change may be just what the pods have waited for, so it ends their rests.
+//! What the Nodes of a class offer to pods. A change may be just what the pods have waited for, so one machine is tried.
 //!
 //! Each Node is compared with itself alone. A Node that comes or goes shows nothing new: kproxide's next machine would
 //! otherwise end the rest that the last one began. What passes by itself does not count either: a kubelet that is silent
@@ -31,7 +31,8 @@ const MEMORY_STEP: i64 = 64 << 20;
 /// Kubernetes sets and removes these taints by the Node's condition.
 const OF_CONDITIONS: [&str; 2] = ["node.kubernetes.io/", "node.cloudprovider.kubernetes.io/"];
 
-/// Ends the rests for which a Node of the class offers something else than before. Tells when to look again.
+/// Ends the rests for which a Node of the class offers something else than before: one machine is tried, for a change such as
+/// a label that somebody counts up would otherwise bring a round of any size. Tells when to look again.
 pub(super) fn review(world: &World, ledger: &mut LedgerFacts, now: Timestamp) -> Vec<Timestamp> {
     let LedgerFacts { tries, offered, .. } = ledger;
     let class_of = |row: &Tries| world.pools().get(&row.pool).map(|pool| pool.class.clone());
@@ -58,7 +59,8 @@ pub(super) fn review(world: &World, ledger: &mut LedgerFacts, now: Timestamp) ->
         if row.look(world, free, now, &mut moments) {
             row.changed = Some(now);
             let of_class = |tried: &&mut Tries| class_of(tried).as_ref() == Some(&row.node_class);
-            tries.iter_mut().filter(of_class).for_each(Tries::ends);
+            let of_class = tries.iter_mut().filter(of_class);
+            of_class.for_each(|tried| tried.may_be_tried(now));
         }
         moments.extend(row.paces_until());
     }
