@@ -54,7 +54,7 @@ pub(super) fn ask(question: &Question) -> Called {
 }
 
 /// A question of the policy's own kind about three hypervisors, of which the last is offline, and two nodes.
-pub(super) fn question(name: &str, settings: &str) -> Question {
+pub(crate) fn question(name: &str, settings: &str) -> Question {
     use kproxide_builtins::Kind;
     match embedded(name).kind {
         Kind::HostSelection => Question::Rank(rank(name, settings)),

@@ -71,8 +71,7 @@ pub(super) struct State {
     errors_left: u32,
     said: Vec<Said>,
     dropped: bool,
-    /// The last line of level error: of a policy that panics, why.
-    last_error: Option<String>,
+    last_words: LastWords,
     /// What a call may use.
     fuel: u64,
     /// `None`: without the backstop.
@@ -154,7 +153,10 @@ impl State {
         let line = convert::printable(message, LOG_BYTES_MAX);
         let is_error = level == Level::Error;
         if is_error {
-            self.last_error = Some(line.clone());
+            self.last_words.hear(&line);
+            if self.last_words.is_over {
+                return;
+            }
         }
         let left = if is_error && self.lines_left == 0 {
             &mut self.errors_left
@@ -177,6 +179,36 @@ impl State {
     }
 }
 
+/// What a policy has said of its crash: the last line of level error.
+#[derive(Default)]
+struct LastWords {
+    said: Option<String>,
+    /// Behind a panic the runtime of Go writes its stack, which no line of the log has room for.
+    is_over: bool,
+}
+
+impl LastWords {
+    fn hear(&mut self, line: &str) {
+        // The runtime of Go writes these words in pieces, each of which is a line of the log.
+        let of_go = |said: &&mut String| {
+            ["panic:", "fatal error:"]
+                .iter()
+                .any(|it| said.starts_with(it))
+        };
+        match self.said.as_mut().filter(of_go) {
+            None => self.said = Some(line.to_owned()),
+            Some(_) if self.is_over => {}
+            Some(_) if line.starts_with("goroutine ") || line == "goroutine" => self.is_over = true,
+            Some(said) => {
+                said.push(' ');
+                said.push_str(line);
+                // A piece may be one character.
+                self.is_over = said.len() >= LOG_BYTES_MAX;
+            }
+        }
+    }
+}
+
 /// `spent`: instructions that others have taken of what there is.
 pub(super) fn store(engine: &Engine, spent: u64) -> Store<State> {
     let running = engine.ticker.as_ref().map(|ticker| ticker.running());
@@ -186,7 +218,7 @@ pub(super) fn store(engine: &Engine, spent: u64) -> Store<State> {
         errors_left: LOG_ERRORS_MAX,
         said: Vec::new(),
         dropped: false,
-        last_error: None,
+        last_words: LastWords::default(),
         fuel: 0,
         _running: running,
     };
@@ -336,7 +368,7 @@ pub(super) fn failure(error: &wasmtime::Error, state: &State) -> CallError {
         _ => {}
     }
     tracing::debug!(error = format!("{error:#}"), "policy crashed");
-    match &state.last_error {
+    match &state.last_words.said {
         // A panic ends in this trap, which says nothing of it.
         Some(said) if trap == Some(&Trap::UnreachableCodeReached) => {
             CallError::Trapped(said.clone())

@@ -25,7 +25,7 @@ fn module(rank: &str) -> Vec<u8> {
     (global.set $free (i32.and (i32.add (global.get $free) (i32.const 7)) (i32.const -8)))
     (global.get $free)
     (global.set $free (i32.add (global.get $free) (local.get 3))))
-  (func (export "describe") (result i32) (i32.const 1024))
+  (func (export "describe") (result i32) (i32.const 1200))
   (func (export "check-settings") (param i32 i32) (result i32) (i32.const 1024))
   ;; At 2048 the answer: error, no-candidate, 8 bytes at 3000.
   (func (export "kproxide:policy/host-selection@0.1.0#rank") (param i32) (result i32)
@@ -35,6 +35,9 @@ fn module(rank: &str) -> Vec<u8> {
     (i32.store (i32.const 2060) (i32.const 8))
     (i32.const 2048))
   (data (i32.const 3000) "no words")
+  ;; Name and version are the text at 1240, description and schema are empty.
+  (data (i32.const 1200) "\d8\04\00\00\03\00\00\00\d8\04\00\00\03\00\00\00")
+  (data (i32.const 1240) "0.1")
   ;; Two pieces, then a line without words.
   (data (i32.const 4000) "\88\13\00\00\06\00\00\00\8f\13\00\00\06\00\00\00\96\13\00\00\01\00\00\00")
   (data (i32.const 5000) "first\n\00second\00\n")
@@ -214,6 +217,45 @@ fn what_it_writes_are_lines_of_the_log() {
     ];
     let lines = lines.map(str::to_owned).to_vec();
     assert_eq!(says(&rank), Ok(("no words".to_owned(), lines)));
+}
+
+/// Writes a piece to standard error.
+fn writes(piece: &str) -> String {
+    let stores = piece
+        .bytes()
+        .enumerate()
+        .map(|(at, byte)| format!("(i32.store8 (i32.const {}) (i32.const {byte}))", 6000 + at));
+    let length = piece.len();
+    format!(
+        "{}(i32.store (i32.const 5992) (i32.const 6000))(i32.store (i32.const 5996) (i32.const {length}))
+        (drop (call $write (i32.const 2) (i32.const 5992) (i32.const 1) (i32.const 5984)))",
+        stores.collect::<String>()
+    )
+}
+
+/// The runtime of Go writes piece by piece, and its stack behind the reason. A program in C writes lines.
+#[tokio::test]
+async fn the_reason_of_a_go_panic_is_what_stands_before_its_stack() {
+    use crate::policy::{Engine, Execution, fixtures};
+
+    let pieces =
+        "one more line\n|panic: |index out of range [|5|]|\n|\ngoroutine |1| [|running|]:\n";
+    let lines = "it begins\n|assertion failed: rank.c\n";
+    let mut reasons = Vec::new();
+    for said in [pieces, lines] {
+        let written: String = said.split('|').map(writes).collect();
+        let wasm = component(module(&format!("{written}(call $exit (i32.const 2))"))).unwrap();
+        let engine = Engine::new(Execution::Inline).unwrap();
+        let module = engine.load(wasm.into()).await.unwrap();
+        let question = fixtures::question("spread", "{}");
+        let called = engine.ask(&module, &question).await;
+        reasons.push(called.result.unwrap_err().to_string());
+    }
+    let expected = [
+        "it crashed: panic: index out of range [ 5 ]",
+        "it crashed: assertion failed: rank.c",
+    ];
+    assert_eq!(reasons, expected);
 }
 
 #[test]
