@@ -98,13 +98,21 @@ async fn at_a_terminal_it_asks_and_shows_no_secret() {
         let printed = printed.clone();
         let fingerprint = world.served.pve_wire.fingerprint().to_owned();
         move || {
-            person.answers(
-                "Address of any server",
-                &format!("{}\r", printed["endpoint"]),
-            );
-            person.answers("Is it the same?", "y\r");
+            // Whose answer is of no use is asked that question again, and no other.
+            person.answers("Address of any server", "https://127.0.0.1:1\r");
+            person.reads("https://127.0.0.1:1: ");
+            let endpoint = format!("{}\r", printed["endpoint"]);
+            person.answers("Address of any server", &endpoint);
+            person.answers("Is it the same?", "n");
+            person.reads("is not confirmed. Nothing was sent to it");
+            person.answers("Address of any server", &endpoint);
+            person.answers("Is it the same?", "y");
             assert!(person.seen.contains(&fingerprint), "{}", person.seen);
             person.answers("API token", &format!("{}\r", printed["token-id"]));
+            person.answers_unseen("The token's secret", "mistyped-secret\r");
+            person.reads("Proxmox refused the credentials");
+            // Enter takes the token that was given before.
+            person.answers("API token", "\r");
             person.answers_unseen(
                 "The token's secret",
                 &format!("{}\r", printed["token-secret"]),
@@ -129,7 +137,8 @@ async fn at_a_terminal_it_asks_and_shows_no_secret() {
         .unwrap();
     let seen = answers.await.unwrap();
     assert!(ended.success(), "{seen}");
-    for secret in [&*printed["token-secret"], token, "mistyped-token"] {
+    let secrets = [&*printed["token-secret"], token, "mistyped-token"];
+    for secret in secrets.into_iter().chain(["mistyped-secret"]) {
         assert!(!seen.contains(secret), "{seen}");
     }
     let values = fs::read_to_string(out.join("values.yaml")).unwrap();

@@ -8,6 +8,7 @@ use std::path::Path;
 use dialoguer::{Confirm, Input, MultiSelect, Password, Select};
 use secrecy::SecretString;
 
+use super::super::exit::Exit;
 use super::Problem;
 
 /// What is wrong with an answer, in words.
@@ -153,6 +154,21 @@ impl Asker {
                 }
                 Ok(confirm.interact()?)
             }
+        }
+    }
+
+    /// Goes on if the question can be asked again: it says what is wrong, so that a person loses no other answer. `was_asked`:
+    /// the answer came from that person, not from a flag.
+    ///
+    /// # Errors
+    /// The problem, which another answer would not mend, or which nobody is there to mend.
+    pub(super) fn asks_again(self, problem: Problem, was_asked: bool) -> Result<(), Problem> {
+        match self == Self::Person && was_asked && problem.exit == Exit::Proxmox {
+            true => {
+                eprintln!("{problem}");
+                Ok(())
+            }
+            false => Err(problem),
         }
     }
 

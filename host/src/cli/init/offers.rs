@@ -31,17 +31,27 @@ pub(super) async fn ask(
     args: &Init,
     clusters: &mut [Cluster],
 ) -> Result<Class, Problem> {
-    for cluster in &mut *clusters {
-        wait_for_names(cluster, args.template.as_deref()).await?;
-    }
-    let names = common(clusters.iter().map(|it| template_names(&it.inventory)));
-    if names.is_empty() {
+    let names = loop {
+        for cluster in &mut *clusters {
+            wait_for_names(cluster, args.template.as_deref()).await?;
+        }
+        let names = common(clusters.iter().map(|it| template_names(&it.inventory)));
+        if !names.is_empty() {
+            break names;
+        }
         let each: Vec<String> = clusters.iter().map(templates_of).collect();
-        return Err(Problem::proxmox(format!(
+        let problem = Problem::proxmox(format!(
             "there is no VM template of one name in each Proxmox cluster ({}): run setup.sh there, which makes it and lets the token see it",
             each.join("; ")
-        )));
-    }
+        ));
+        // Whoever makes it now loses no other answer.
+        asker.asks_again(problem, true)?;
+        if !asker.confirms("Look again?", Some(true))? {
+            return Err(Problem::proxmox(
+                "there is no VM template to make machines from",
+            ));
+        }
+    };
     let question = Question {
         text: "VM template of the machines",
         flag: "--template",

@@ -14,6 +14,7 @@ use super::ask::{Asker, Question};
 use super::given::{Given, UNNAMED};
 use crate::pve::auth::Credentials;
 use crate::pve::client::Client;
+use crate::pve::error::{Error, Meaning};
 use crate::pve::inventory::Inventory;
 use crate::pve::limits::Concurrency;
 use crate::pve::members::{Greeting, Member, fingerprint, greet};
@@ -74,45 +75,28 @@ impl Cluster {
             UNNAMED => flag.to_owned(),
             name => format!("{flag} {name}=…"),
         };
-        let mut endpoints = given.endpoints.clone();
-        if endpoints.is_empty() {
-            let question = Question {
-                text: "Address of any server of the Proxmox cluster, such as https://10.0.0.1:8006",
-                flag: &flag("--endpoint"),
+        let (mut endpoints, mut trusted) = loop {
+            let endpoints = ask_endpoints(asker, given, &flag("--endpoint"))?;
+            match confirm(asker, out, given, &endpoints, &flag("--fingerprint")).await {
+                Ok(trusted) => break (endpoints, trusted),
+                Err(problem) => asker.asks_again(problem, given.endpoints.is_empty())?,
+            }
+        };
+        let failed = |error: Error| Problem::proxmox(error.chain());
+        let mut refused = None;
+        let (token, client, version) = loop {
+            let token = Token::ask(asker, given, refused.as_deref(), &flag)?;
+            let client = token.client(&endpoints, &trusted)?;
+            let error = match client.version().await {
+                Ok(version) => break (token, client, version),
+                Err(error) => error,
             };
-            endpoints.push(asker.text(question, None, None, &check_url)?);
-        }
-        for url in &mut endpoints {
-            *url =
-                address(url).map_err(|why| Problem::input(format!("--endpoint {url}: {why}")))?;
-        }
-        let mut trusted = confirm(asker, out, given, &endpoints, &flag("--fingerprint")).await?;
-
-        let question = Question {
-            text: "API token, such as kproxide@pve!autoscaler",
-            flag: &flag("--token-id"),
+            let was_asked = given.token_id.is_none() || given.token_secret.is_none();
+            // No other token would mend anything else.
+            let is_refused = error.meaning == Meaning::Unauthorized;
+            asker.asks_again(failed(error), was_asked && is_refused)?;
+            refused = Some(token.id);
         };
-        let is_id = |id: &str| match Credentials::token(id, "a") {
-            Ok(_) => Ok(()),
-            Err(error) => Err(error.to_string()),
-        };
-        let token_id = asker.text(question, given.token_id.as_deref(), None, &is_id)?;
-        let question = Question {
-            text: "The token's secret",
-            flag: &flag("--token-secret-file"),
-        };
-        let is_secret = |secret: &str| match Credentials::token(&token_id, secret) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(error.to_string()),
-        };
-        let token_secret = asker.secret(question, given.token_secret.as_deref(), &is_secret)?;
-        let credentials = Credentials::token(&token_id, token_secret.expose_secret());
-        let credentials = Arc::new(move || credentials.clone());
-        let concurrency = Concurrency::default();
-        let client = Client::https(&endpoints, &trusted.trust(), credentials, concurrency);
-        let client = client.map_err(|error| Problem::proxmox(crate::chain::chain(&error)))?;
-        let failed = |error: crate::pve::error::Error| Problem::proxmox(error.chain());
-        let version = client.version().await.map_err(failed)?;
         let members = client.members().await.map_err(failed)?;
         let inventory = client.inventory().await.map_err(failed)?;
         let names: Vec<&str> = members.iter().map(|it| it.name.as_str()).collect();
@@ -153,8 +137,8 @@ impl Cluster {
             name: name.to_owned(),
             endpoints,
             trusted,
-            token_id,
-            token_secret,
+            token_id: token.id,
+            token_secret: token.secret,
             pool,
             vmid_range: vmid_range(&range).map_err(Problem::input)?,
             servers: asker.some(question, &given.servers, &all)?,
@@ -166,6 +150,64 @@ impl Cluster {
     /// Machines may be made on each server, also on those to come.
     pub(super) fn has_all_servers(&self) -> bool {
         self.servers.len() == self.inventory.hypervisors.len()
+    }
+}
+
+fn ask_endpoints(asker: Asker, given: &Given, flag: &str) -> Result<Vec<String>, Problem> {
+    let mut endpoints = given.endpoints.clone();
+    if endpoints.is_empty() {
+        let question = Question {
+            text: "Address of any server of the Proxmox cluster, such as https://10.0.0.1:8006",
+            flag,
+        };
+        endpoints.push(asker.text(question, None, None, &check_url)?);
+    }
+    for url in &mut endpoints {
+        *url = address(url).map_err(|why| Problem::input(format!("--endpoint {url}: {why}")))?;
+    }
+    Ok(endpoints)
+}
+
+struct Token {
+    id: String,
+    secret: SecretString,
+}
+
+impl Token {
+    /// `before`: the token that was refused.
+    fn ask(
+        asker: Asker,
+        given: &Given,
+        before: Option<&str>,
+        flag: &impl Fn(&str) -> String,
+    ) -> Result<Self, Problem> {
+        let question = Question {
+            text: "API token, such as kproxide@pve!autoscaler",
+            flag: &flag("--token-id"),
+        };
+        let is_id = |id: &str| match Credentials::token(id, "a") {
+            Ok(_) => Ok(()),
+            Err(error) => Err(error.to_string()),
+        };
+        let id = asker.text(question, given.token_id.as_deref(), before, &is_id)?;
+        let question = Question {
+            text: "The token's secret",
+            flag: &flag("--token-secret-file"),
+        };
+        let is_secret = |secret: &str| match Credentials::token(&id, secret) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(error.to_string()),
+        };
+        let secret = asker.secret(question, given.token_secret.as_deref(), &is_secret)?;
+        Ok(Self { id, secret })
+    }
+
+    fn client(&self, endpoints: &[String], trusted: &Trusted) -> Result<Client, Problem> {
+        let credentials = Credentials::token(&self.id, self.secret.expose_secret());
+        let credentials = Arc::new(move || credentials.clone());
+        let concurrency = Concurrency::default();
+        let client = Client::https(endpoints, &trusted.trust(), credentials, concurrency);
+        client.map_err(|error| Problem::proxmox(crate::chain::chain(&error)))
     }
 }
 
