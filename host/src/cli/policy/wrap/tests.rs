@@ -6,6 +6,10 @@ use super::*;
 /// A policy that answers with a text, `no-candidate`, and says each question that it asks of WASI by trapping where the
 /// answer is wrong. `$RANK` is what it does first.
 fn module(rank: &str) -> Vec<u8> {
+    wat::parse_str(text_of_module(rank)).unwrap()
+}
+
+fn text_of_module(rank: &str) -> String {
     let text = r#"
 (module
   (import "wasi_snapshot_preview1" "args_sizes_get" (func $args (param i32 i32) (result i32)))
@@ -42,7 +46,7 @@ fn module(rank: &str) -> Vec<u8> {
   (data (i32.const 4000) "\88\13\00\00\06\00\00\00\8f\13\00\00\06\00\00\00\96\13\00\00\01\00\00\00")
   (data (i32.const 5000) "first\n\00second\00\n")
 )"#;
-    wat::parse_str(text.replace("RANK", rank)).unwrap()
+    text.replace("RANK", rank)
 }
 
 /// What the policy answers, and its log, once for each call in a fresh instance.
@@ -231,6 +235,36 @@ fn writes(piece: &str) -> String {
         (drop (call $write (i32.const 2) (i32.const 5992) (i32.const 1) (i32.const 5984)))",
         stores.collect::<String>()
     )
+}
+
+#[tokio::test]
+async fn a_module_that_answers_two_kinds_of_question_is_a_policy_of_both() {
+    use kproxide_planner::facts::PolicyKind;
+
+    use crate::policy::{CallError, Engine, Execution, fixtures};
+
+    // Its memory is used up, where the other says that there is no candidate.
+    let order = r#"(func (export "kproxide:policy/scale-down@0.1.0#order")
+        (param i32 i32 i64 i64 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32) (result i32)
+        (drop (memory.grow (i32.const 2000))) (i32.const 2048))
+      (data (i32.const 3000)"#;
+    let text = text_of_module("").replace("(data (i32.const 3000)", order);
+    let wasm = component(wat::parse_str(text).unwrap()).unwrap();
+    let engine = Engine::new(Execution::Inline).unwrap();
+    let module = engine.load(wasm.into()).await.unwrap();
+    let both = [PolicyKind::HostSelection, PolicyKind::ScaleDown];
+    assert_eq!(module.kinds(), both);
+    let mut said = Vec::new();
+    for asked in ["spread", "least-loaded", "go-template"] {
+        let called = engine.ask(&module, &fixtures::question(asked, "{}")).await;
+        said.push(called.result.map(|answer| format!("{answer:?}")));
+    }
+    let [Ok(ranked), ordered, labelled] = &said[..] else {
+        panic!("{said:?}");
+    };
+    assert!(ranked.contains("no words"), "{ranked}");
+    assert_eq!(*ordered, Err(CallError::OutOfMemory));
+    assert_eq!(*labelled, Err(CallError::WrongKind(PolicyKind::Labels)));
 }
 
 /// The runtime of Go writes piece by piece, and its stack behind the reason. A program in C writes lines.
