@@ -308,11 +308,17 @@ impl Engine {
         };
         let digest = content.digest().clone();
         let (described, caged) = workers.load(content).await?;
+        // What a child says is looked at again: the file may have taken it over.
+        described.info.check()?;
+        let kinds: BTreeSet<PolicyKind> = described.kinds.into_iter().collect();
+        if kinds.is_empty() {
+            return Err(LoadError::NoKnownExport);
+        }
         Ok(Module(Arc::new(Loaded {
             digest,
             info: described.info.printable(),
             imports: Vec::new(),
-            kinds: described.kinds,
+            kinds: kinds.into_iter().collect(),
             code: Code::Caged(caged),
         })))
     }

@@ -149,7 +149,7 @@ pub(super) fn linker(engine: &wasmtime::Engine) -> wasmtime::Result<Linker<State
 }
 
 impl State {
-    fn say(&mut self, level: Level, message: &str) {
+    pub(super) fn say(&mut self, level: Level, message: &str) {
         let line = convert::printable(message, LOG_BYTES_MAX);
         let is_error = level == Level::Error;
         if is_error {

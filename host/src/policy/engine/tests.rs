@@ -3,6 +3,7 @@
 mod answers;
 mod blocking;
 mod bytes;
+mod later;
 mod twins;
 
 use super::*;
