@@ -188,6 +188,16 @@ async fn good_objects_are_taken_and_bad_ones_refused(client: &Client) {
         (
             "NodePool",
             with(pool(), |spec| {
+                spec["policies"]["hostSelection"] = json!({
+                    "filters": [{"use": "racks"}, {"use": "pack"}],
+                    "scores": [{"use": "spread"}, {"use": "pack"}],
+                })
+            }),
+            "a policy stands in filters and in scores",
+        ),
+        (
+            "NodePool",
+            with(pool(), |spec| {
                 spec["policies"]["scaleDown"] = json!({"scores": [{"use": "a"}, {"use": "a"}]})
             }),
             "Duplicate value",

@@ -213,6 +213,10 @@ pub const DEFAULT_SCALE_DOWN: &str = "least-loaded";
     {
         "rule": "!(has(self.use) || has(self.settings)) || !(has(self.filters) || has(self.scores))",
         "message": "use and settings cannot stand beside filters and scores: write that policy into one of the two lists"
+    },
+    {
+        "rule": "!has(self.filters) || !has(self.scores) || self.filters.all(f, !self.scores.exists(s, s.use == f.use))",
+        "message": "a policy stands in filters and in scores: leave it out of filters, since scores refuse as filters do"
     }
 ]))]
 pub struct PolicyChain {
