@@ -1,12 +1,12 @@
-//! What a decision of a policy costs: one call of `spread` with 10, 100 and 1000 hypervisors, beside the same function called natively, and compiling a
-//! component. The answers are checked before anything is measured.
+//! What a decision of a policy costs: one call of `spread` with 10, 100 and 1000 hypervisors, in this process and in a child, beside the same function
+//! called natively; and compiling a component. The answers are checked before anything is measured.
 
 use std::hint::black_box;
 use std::sync::Arc;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use futures::FutureExt;
-use kproxide::policy::{Engine, Execution, Module};
+use kproxide::policy::{CallError, Engine, Execution, Module, Workers};
 use kproxide_planner::facts::{PolicyKind, PolicyRef, PolicyUse};
 use kproxide_planner::ids::HypervisorId;
 use kproxide_planner::question::{
@@ -21,9 +21,18 @@ const GIB: u64 = 1 << 30;
 criterion_group!(benches, calls, loads);
 criterion_main!(benches);
 
+/// What the children of all files may take.
+const CHILDREN_BYTES: u64 = 512 << 20;
+
 fn calls(criterion: &mut Criterion) {
     let engine = Engine::new(Execution::Inline).expect("this platform is supported");
     let module = load(&engine, "spread");
+    let runtime = tokio::runtime::Runtime::new().expect("threads can be had");
+    let workers = Workers::new(env!("CARGO_BIN_EXE_kproxide").into(), CHILDREN_BYTES);
+    let caging = engine.clone().caging(workers);
+    let spread: Arc<[u8]> = bytes("spread").into();
+    let caged = runtime.block_on(caging.load_file(spread));
+    let caged = caged.expect("a child loads a built-in");
     let mut group = criterion.benchmark_group("policy call");
     for count in [10, 100, 1000] {
         let question = question(count);
@@ -41,7 +50,26 @@ fn calls(criterion: &mut Criterion) {
                 bencher.iter(|| engine.ask(&module, black_box(question)).now_or_never());
             },
         );
+        let asked = runtime.block_on(caging.ask(&caged, &question));
+        assert_eq!(
+            placements(asked.result),
+            ranked(&engine, &module, &question)
+        );
+        group.bench_with_input(
+            BenchmarkId::new("in a child", count),
+            &question,
+            |bencher, question| {
+                bencher.iter(|| runtime.block_on(caging.ask(&caged, black_box(question))));
+            },
+        );
         let described = with_attributes(question);
+        group.bench_with_input(
+            BenchmarkId::new("in a child with attributes", count),
+            &described,
+            |bencher, question| {
+                bencher.iter(|| runtime.block_on(caging.ask(&caged, black_box(question))));
+            },
+        );
         assert_eq!(
             ranked(&engine, &module, &described),
             natively_ranked(&context, &request, &candidates)
@@ -78,12 +106,16 @@ fn loads(criterion: &mut Criterion) {
 }
 
 fn load(engine: &Engine, name: &str) -> Module {
-    let builtin = kproxide_builtins::builtin(name).expect("it is a built-in");
     engine
-        .load(Arc::from(builtin.wasm))
+        .load(bytes(name).into())
         .now_or_never()
         .expect("inline calls do not wait")
         .expect("a built-in loads")
+}
+
+fn bytes(name: &str) -> &'static [u8] {
+    let builtin = kproxide_builtins::builtin(name);
+    builtin.expect("it is a built-in").wasm
 }
 
 /// Index, score and reason of each placement.
@@ -92,7 +124,11 @@ fn ranked(engine: &Engine, module: &Module, question: &Question) -> Vec<(u32, f6
         .ask(module, question)
         .now_or_never()
         .expect("inline calls do not wait");
-    let AnswerBody::Ranking(ranking) = called.result.expect("spread always answers") else {
+    placements(called.result)
+}
+
+fn placements(answer: Result<AnswerBody, CallError>) -> Vec<(u32, f64, String)> {
+    let AnswerBody::Ranking(ranking) = answer.expect("spread always answers") else {
         panic!("a rank question is answered by a ranking");
     };
     ranking

@@ -338,7 +338,7 @@ fn labels_of(template: &str) -> String {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    // Of 256 cases each: 2,304 questions. For more set PROPTEST_CASES.
 
     #[test]
     fn host_selection(candidates in prop::collection::vec(any_candidate(), 0..5), previous in prop::option::of(0..5_usize)) {
