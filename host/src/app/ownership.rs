@@ -3,12 +3,15 @@
 //! A new key makes every machine of the old one foreign. So one is made only where nothing depends on an older one; where something does, kproxide
 //! reads and reports, and changes nothing until a person has decided.
 
+use kproxide_planner::facts::LedgerFacts;
+
 use super::{RETRY, Random};
 use crate::chain::chain;
 use crate::config::Config;
 use crate::kube::client::Client;
 use crate::kube::error::Error;
 use crate::kube::identity::{self, Dependents, OwnershipKey};
+use crate::kube::ledger;
 use crate::pve::ownership::Key;
 
 /// What is known at the start and does not change while the process runs.
@@ -75,7 +78,8 @@ pub(crate) async fn problem_of(
     name: &str,
 ) -> Result<Option<String>, Error> {
     let secret = format!("{name}-ownership-key");
-    Ok(look(kube, namespace, &secret).await?.1)
+    let ledger = ledger::get(kube).await?.unwrap_or_default();
+    Ok(look(kube, namespace, &secret, &ledger).await?.1)
 }
 
 /// The key, and why it cannot be used.
@@ -83,9 +87,10 @@ async fn look(
     kube: &Client,
     namespace: &str,
     secret: &str,
+    ledger: &LedgerFacts,
 ) -> Result<(Option<Key>, Option<String>), Error> {
-    // Before the key: what another replica has made by now was made with a key that is found below.
-    let dependents = identity::dependents(kube).await?;
+    // Before the key, as the Ledger: what another replica has made by now was made with a key that is found below.
+    let dependents = identity::dependents(kube, ledger).await?;
     let found = identity::ownership_key(kube, namespace, secret).await?;
     let found = found.as_ref().map(proving);
     let place = format!("{namespace}/{secret}");
@@ -95,7 +100,8 @@ async fn look(
 
 async fn ownership(kube: &Client, config: &Config, random: &Random) -> Result<Ownership, Error> {
     let (namespace, secret) = (&config.namespace, secret(config));
-    let (found, problem) = look(kube, namespace, &secret).await?;
+    let ledger = ledger::get_or_create(kube).await?;
+    let (found, problem) = look(kube, namespace, &secret, &ledger).await?;
     if let Some(problem) = problem {
         return Ok(Ownership::ReadOnly(problem));
     }

@@ -5,13 +5,12 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
-use kproxide_planner::facts::{EntryState, LedgerEntry};
+use kproxide_planner::facts::{EntryState, LedgerEntry, LedgerFacts};
 use kube::api::{ListParams, ObjectMeta, PostParams};
 
 use super::client::Client;
 use super::crd::{NodeClaim, ProxmoxCluster};
 use super::error::{Error, Request};
-use super::ledger;
 use super::view::CustomView;
 
 /// Field of the Secret that holds the key.
@@ -126,12 +125,11 @@ pub struct Dependents {
     pub fingerprints: BTreeMap<String, String>,
 }
 
-/// Looks at what has been made under a key so far; creates the Ledger if there is none.
+/// Looks at what has been made under a key so far, with a Ledger that was read just before.
 ///
 /// # Errors
 /// Without it no new key may be made.
-pub async fn dependents(client: &Client) -> Result<Dependents, Error> {
-    let ledger = ledger::get_or_create(client).await?;
+pub async fn dependents(client: &Client, ledger: &LedgerFacts) -> Result<Dependents, Error> {
     // Undecoded: one that cannot be read was made under a key as well.
     let claims = client
         .all::<CustomView<NodeClaim>>()

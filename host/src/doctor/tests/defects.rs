@@ -130,9 +130,6 @@ const DEFECTS: &[Defect] = &[
             w.lab.kube.patch("proxmoxclusters.kproxide.dev", "status", "", "home", patch).unwrap();
         },
         mend: ByHand(|w| {
-            for ledger in w.lab.kube.list("ledgers.kproxide.dev") {
-                w.lab.kube.delete("ledgers.kproxide.dev", "", ledger["metadata"]["name"].as_str().unwrap()).unwrap();
-            }
             let patch = json!({"status": {"keyFingerprint": null}});
             w.lab.kube.patch("proxmoxclusters.kproxide.dev", "status", "", "home", patch).unwrap();
         }) },
