@@ -145,6 +145,11 @@ const VERBS: [Row; 13] = [
             ("doctor --values VALUES", ERRORS),
             ("doctor --values VALUES -o json", ERRORS),
             ("doctor --values VALUES --fail-on never", DONE),
+            ("doctor --values VALUES --kubeconfig GONE", NO_KUBERNETES),
+            (
+                "doctor --values VALUES --kubeconfig nowhere.yaml",
+                BAD_INPUT,
+            ),
             ("doctor --values NOTHING", BAD_INPUT),
             ("doctor --values nowhere.yaml", BAD_INPUT),
             ("doctor --kubeconfig nowhere.yaml", BAD_INPUT),

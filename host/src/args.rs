@@ -374,8 +374,9 @@ pub struct DoctorArgs {
     #[arg(long, value_name = "DIR")]
     pub policy_dir: Vec<PathBuf>,
     /// Look at the chart's values in this file instead of a cluster, before anything is installed. Takes --proxmox-credentials
-    /// for credentials that are in Secrets, and --join-dir for scripts that are
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["kubeconfig", "context", "as_user"])]
+    /// for credentials that are in Secrets, and --join-dir for scripts that are. With --kubeconfig, --context or --as it
+    /// also looks there whether a Node takes kproxide's pod
+    #[arg(long, value_name = "FILE")]
     pub values: Option<PathBuf>,
     /// Exit with 10 or 20 from this on
     #[arg(long, value_enum, default_value_t = FailOn::Warning, value_name = "LEVEL")]

@@ -1,7 +1,7 @@
 use kproxide_testkit::require_controlplane;
 use serde_json::{Value, json};
 
-use crate::render::{render, required_values, the, values};
+use crate::render::{render, repository, required_values, the, values};
 
 fn pod(objects: &[Value]) -> &Value {
     &the(objects, "Deployment")["spec"]["template"]["spec"]
@@ -219,4 +219,74 @@ fn mounted(container: &Value) -> Vec<&str> {
         .iter()
         .map(|mount| mount["mountPath"].as_str().unwrap())
         .collect()
+}
+
+/// What decides where the pod runs, for values that say something about it. The other half is a test of the program's, which
+/// has to know this without Helm. After a change of the chart: `KPROXIDE_UPDATE=1 cargo test -p kproxide-testkit --test chart
+/// doctor_knows`.
+#[tokio::test]
+async fn doctor_knows_where_the_pod_of_the_chart_may_run() {
+    let Some(programs) = require_controlplane() else {
+        return;
+    };
+    let term = |key: &str| json!({ "matchExpressions": [{ "key": key, "operator": "Exists" }] });
+    let field =
+        json!({ "matchFields": [{ "key": "metadata.name", "operator": "In", "values": ["a"] }] });
+    let terms = json!({ "nodeSelectorTerms": [term("disk"), term("gpu"), field] });
+    let required = json!({ "requiredDuringSchedulingIgnoredDuringExecution": terms });
+    let apart = json!({ "requiredDuringSchedulingIgnoredDuringExecution": [
+        { "topologyKey": "kubernetes.io/hostname", "labelSelector": { "matchLabels": { "app": "db" } } }] });
+    let spread = json!([{ "maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone",
+        "whenUnsatisfiable": "DoNotSchedule", "labelSelector": { "matchLabels": { "app": "kproxide" } } }]);
+    let mut known = Vec::new();
+    for given in [
+        json!({}),
+        json!({ "allowManagedNodes": true }),
+        json!({ "allowManagedNodes": true, "image": { "architectures": [] } }),
+        json!({ "image": { "architectures": ["arm64"] }, "nodeSelector": { "disk": "ssd" },
+            "tolerations": [{ "key": "mine", "operator": "Exists" }, { "key": "gpu", "effect": "NoSchedule" }] }),
+        json!({ "affinity": { "nodeAffinity": required.clone(), "podAntiAffinity": apart } }),
+        json!({ "allowManagedNodes": true, "image": { "architectures": [] }, "affinity": { "nodeAffinity": required } }),
+        json!({ "resources": { "requests": { "memory": "1Gi" }, "limits": null }, "priorityClassName": "" }),
+        json!({ "topologySpreadConstraints": spread, "initContainers": [
+            { "name": "waits", "image": "busybox", "resources": { "requests": { "cpu": "2" } } }] }),
+    ] {
+        let given = values(given);
+        let objects = render(&programs, &given).await.unwrap();
+        let pod = pod(&objects);
+        let mut shown = json!({ "resources": pod["containers"][0]["resources"] });
+        for field in [
+            "nodeSelector",
+            "affinity",
+            "tolerations",
+            "priorityClassName",
+            "topologySpreadConstraints",
+            "initContainers",
+        ] {
+            shown[field] = pod[field].clone();
+        }
+        // What is only preferred keeps the pod away from no Node.
+        let affinity = shown["affinity"].as_object_mut().unwrap();
+        let of_nodes = affinity["nodeAffinity"].as_object_mut().unwrap();
+        of_nodes.remove("preferredDuringSchedulingIgnoredDuringExecution");
+        let required = of_nodes.get_mut("requiredDuringSchedulingIgnoredDuringExecution");
+        let terms = required.map(|it| it["nodeSelectorTerms"].as_array_mut().unwrap());
+        for term in terms.into_iter().flatten() {
+            term.as_object_mut().unwrap().retain(|_, it| !it.is_null());
+        }
+        if of_nodes.is_empty() {
+            affinity.remove("nodeAffinity");
+        }
+        if affinity.is_empty() {
+            shown["affinity"] = Value::Null;
+        }
+        known.push(json!({ "values": given, "pod": shown }));
+    }
+    let path = repository("host/src/doctor/tests/pods.json");
+    let known: Vec<String> = known.iter().map(Value::to_string).collect();
+    let text = format!("[\n{}\n]\n", known.join(",\n"));
+    if std::env::var_os("KPROXIDE_UPDATE").is_some() {
+        std::fs::write(&path, &text).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
 }

@@ -82,6 +82,27 @@ async fn doctor_says_by_its_exit_code_what_it_has_found() {
     let (_, told, _) = doctor(&kubeconfig, &["-o", "yaml"]).await;
     assert!(told.contains("NameUnknown"), "{told}");
 
+    // Before an installation: a Node takes the pod of these values, and none that of the others.
+    let values = folder.path().join("values.yaml").display().to_string();
+    let told_of = async |disk: &str, more: &[&str]| {
+        let text =
+            format!("clusters: {{}}\nnodePools: {{wrong: {{spec: {{}}}}}}\nnodeSelector: {disk}\n");
+        fs::write(&values, text).unwrap();
+        let arguments = ["doctor", "--fail-on", "never", "--values", &values];
+        printed(&[&arguments[..], more].concat()).await
+    };
+    let cluster = ["--kubeconfig", &*kubeconfig];
+    let told = told_of("{disk: ssd}", &cluster).await;
+    let line = "  error    Deployment/kproxide/kproxide: no Node takes the pod of the controller: ";
+    assert!(told.contains(line), "{told}");
+    assert!(told.contains("nodeSelector disk=ssd"), "{told}");
+    for told in [
+        told_of("{}", &cluster).await,
+        told_of("{disk: ssd}", &[]).await,
+    ] {
+        assert!(!told.contains("PodUnschedulable"), "{told}");
+    }
+
     let missing = format!("{out}/nowhere");
     assert_eq!(doctor(&missing, &[]).await.0, 2);
     simulation.kill().await.unwrap();

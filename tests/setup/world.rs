@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
+use kproxide_simulator::kube::fixtures;
 use kproxide_simulator::pve::Topology;
 use kproxide_simulator::serve::Served;
 use serde_json::json;
@@ -53,7 +54,7 @@ impl World {
         }
     }
 
-    /// The kubeconfig of its Kubernetes, which says of itself what one of kubeadm does.
+    /// The kubeconfig of its Kubernetes, which says of itself what one of kubeadm does, and has one Node.
     pub(crate) fn kubeconfig(&self) -> String {
         let simulated = self.served.kube.as_ref().unwrap();
         let url = simulated.wire.url();
@@ -79,6 +80,8 @@ impl World {
             let object = json!({"metadata": metadata, "data": data});
             simulated.kube.create("configmaps", object).unwrap();
         }
+        let node = fixtures::control_plane_node("control", "4", "8Gi");
+        fixtures::add_node(&simulated.kube, node).unwrap();
         let path = self.path("kubeconfig");
         fs::write(&path, simulated.kubeconfig()).unwrap();
         path.display().to_string()

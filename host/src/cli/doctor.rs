@@ -13,7 +13,9 @@ use crate::args::{DoctorArgs, FailOn, Format};
 use crate::clock::Clock;
 #[cfg(feature = "init")]
 use crate::doctor::Report;
-use crate::doctor::{Files, Finding, Installation, Level, Scripts, Sources, Values, examine};
+use crate::doctor::{
+    Files, Finding, Installation, Level, Scripts, Sources, Values, check_pod, examine,
+};
 use crate::kube::access::Account;
 use crate::kube::client::{Client, ConnectError};
 use crate::kube::manifest::BadInput;
@@ -43,7 +45,7 @@ async fn examined(args: &DoctorArgs, out: &mut impl Write) -> Result<Exit, Box<d
         .sync(Directories::new(&args.policy_dir).read())
         .await;
     let (sources, findings) = match &args.values {
-        Some(file) => of_values(args, file, policies)?,
+        Some(file) => of_values(args, file, policies).await?,
         None => of_cluster(args, policies).await?,
     };
     let report = examine(&sources, findings).await?;
@@ -106,12 +108,12 @@ async fn of_cluster(
     Ok((sources, findings))
 }
 
-/// The chart's values, before anything is installed.
-fn of_values(
+/// The chart's values, before anything is installed. In a cluster that is named, Nodes and pods are looked at too.
+async fn of_values(
     args: &DoctorArgs,
     file: &Path,
     policies: Library,
-) -> Result<(Sources, Vec<Finding>), Mistake> {
+) -> Result<(Sources, Vec<Finding>), Box<dyn Error>> {
     let name = file.display().to_string();
     let text = std::fs::read_to_string(file);
     let text = text.map_err(|error| Mistake(format!("{name}: {error}")))?;
@@ -119,9 +121,9 @@ fn of_values(
     let connect = match &args.proxmox_credentials {
         Some(folder) => connect(folder.clone()),
         None if values.hides_credentials => {
-            return Err(Mistake(format!(
+            return Err(Box::new(Mistake(format!(
                 "{name}: credentials are in a Secret: give --proxmox-credentials DIR, with a folder of the name of each entry of clusters, and in it the files token-id and token-secret"
-            )));
+            ))));
         }
         None => connect_with(CREDENTIALS.to_owned(), values.files.clone()),
     };
@@ -144,17 +146,25 @@ fn of_values(
         clock: Clock::starting_at(Clock::System.now()),
         place: "this computer".to_owned(),
     };
-    Ok((sources, Vec::new()))
+    let found = match (is_named(args), &values.pod) {
+        (true, Some(pod)) => {
+            let kube = Client::connect_as_user(&args.connection).await?;
+            check_pod(&kube, &args.namespace, &args.name, pod).await?
+        }
+        (true | false, _) => None,
+    };
+    Ok((sources, found.into_iter().collect()))
 }
 
 /// What is wrong with the chart's values before anything is installed. `files`: what the pod will have mounted, by path.
 ///
 /// # Errors
-/// Policies cannot run here, or the text holds no values.
+/// Policies cannot run here, Kubernetes no longer answers, or the text holds no values.
 #[cfg(feature = "init")]
 pub(super) async fn findings(
     text: &str,
     files: Files,
+    kube: &Client,
     namespace: &str,
 ) -> Result<Report, Box<dyn Error>> {
     let values = Values::read("values.yaml", text).map_err(|bad| bad.to_string())?;
@@ -173,7 +183,11 @@ pub(super) async fn findings(
         clock: Clock::starting_at(Clock::System.now()),
         place: "this computer".to_owned(),
     };
-    Ok(examine(&sources, Vec::new()).await?)
+    let found = match &values.pod {
+        Some(pod) => check_pod(kube, namespace, "kproxide", pod).await?,
+        None => None,
+    };
+    Ok(examine(&sources, found.into_iter().collect()).await?)
 }
 
 /// With the credentials and certificates that the controller's pod has at their paths.
@@ -197,13 +211,17 @@ fn connect_with(folder: String, files: Files) -> Connect {
     )
 }
 
+/// Somebody has said which cluster.
+fn is_named(args: &DoctorArgs) -> bool {
+    let connection = &args.connection;
+    connection.kubeconfig.is_some() || connection.context.is_some() || connection.as_user.is_some()
+}
+
 /// This is a pod, and nobody has named another cluster.
 fn is_pod(args: &DoctorArgs) -> bool {
-    let connection = &args.connection;
-    let is_named = connection.kubeconfig.is_some()
-        || connection.context.is_some()
-        || connection.as_user.is_some();
-    !is_named && Path::new(TOKEN).exists() && std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
+    !is_named(args)
+        && Path::new(TOKEN).exists()
+        && std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
 }
 
 async fn connected(args: &DoctorArgs, is_pod: bool) -> Result<Client, ConnectError> {

@@ -146,7 +146,7 @@ async fn listed(kube: &Client) -> Result<Vec<List>, NoKubernetes> {
 }
 
 /// Whether there is an API server, and it knows the caller. Everybody that it knows may ask for its version.
-async fn reach(kube: &Client) -> Result<(), NoKubernetes> {
+pub(super) async fn reach(kube: &Client) -> Result<(), NoKubernetes> {
     let asked = timeout(KUBERNETES_DEADLINE, kube.ask("/version")).await;
     match asked {
         Ok(Ok((401, message))) => Err(NoKubernetes::Refused(

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::cluster::KUBERNETES_DEADLINE;
 use super::finding::{Finding, Group, Level};
-use super::{named, reasons};
+use super::{named, pod, reasons};
 use crate::kube::access::Account;
 use crate::kube::client::Client;
 use crate::whatif::holder;
@@ -74,7 +74,7 @@ impl Installation {
             }
         }
         found.read_mounts(kube, namespace, pod, container).await;
-        found.look_at_pods(kube, namespace, &deployment).await;
+        found.look_at_pods(kube, namespace, name, &deployment).await;
         // Without a pod nobody can lead, and that is said.
         if !(found.findings.iter()).any(|it| it.level == Level::Error) {
             found
@@ -235,8 +235,14 @@ impl Installation {
             .push(Finding::error(group, object, reason, text));
     }
 
-    /// Why a pod of the controller has no Node, in the scheduler's words.
-    async fn look_at_pods(&mut self, kube: &Client, namespace: &str, deployment: &Value) {
+    /// Why no pod of the controller has a Node: Node by Node, and in the scheduler's words.
+    async fn look_at_pods(
+        &mut self,
+        kube: &Client,
+        namespace: &str,
+        name: &str,
+        deployment: &Value,
+    ) {
         let labels = deployment["spec"]["selector"]["matchLabels"].as_object();
         let labels = labels.into_iter().flatten();
         let labels: Vec<String> = labels
@@ -247,20 +253,40 @@ impl Installation {
         let Some((200, pods)) = get(kube, &path).await else {
             return;
         };
-        for pod in pods["items"].as_array().into_iter().flatten() {
+        let pods = pods["items"].as_array().map_or(&[][..], Vec::as_slice);
+        let has_node = |pod: &Value| {
+            let phase = pod["status"]["phase"].as_str();
+            pod["spec"]["nodeName"].is_string() && !matches!(phase, Some("Succeeded" | "Failed"))
+        };
+        let is_wanted = deployment["spec"]["replicas"] != 0;
+        let why = match is_wanted && !pods.iter().any(has_node) {
+            true => pod::refusal(kube, namespace, name, &deployment["spec"]["template"]).await,
+            false => None,
+        };
+        let reason = &reasons::POD_UNSCHEDULABLE;
+        let mut refused = Vec::new();
+        for pod in pods {
             let conditions = pod["status"]["conditions"].as_array();
             let mut conditions = conditions.into_iter().flatten();
-            let refused =
+            let refusal =
                 conditions.find(|it| it["type"] == "PodScheduled" && it["status"] == "False");
-            if let Some(refused) = refused {
-                let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-                let text = refused["message"].as_str().unwrap_or_default();
-                let object = named("Pod", format!("{namespace}/{name}"));
-                let reason = &reasons::POD_UNSCHEDULABLE;
-                let finding = Finding::error(Group::Kubernetes, object, reason, text);
-                self.findings.push(finding);
+            if let Some(refusal) = refusal {
+                let words = refusal["message"].as_str().unwrap_or_default();
+                let text = match &why {
+                    Some(why) => format!("{why}. The scheduler says: {words}"),
+                    None => words.to_owned(),
+                };
+                let pod = pod["metadata"]["name"].as_str().unwrap_or_default();
+                let object = named("Pod", format!("{namespace}/{pod}"));
+                refused.push(Finding::error(Group::Kubernetes, object, reason, text));
             }
         }
+        // The scheduler has not spoken yet, or there is not even a pod.
+        if let (true, Some(why)) = (refused.is_empty(), why) {
+            let object = named("Deployment", format!("{namespace}/{name}"));
+            refused.push(Finding::error(Group::Kubernetes, object, reason, why));
+        }
+        self.findings.extend(refused);
     }
 }
 

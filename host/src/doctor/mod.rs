@@ -10,6 +10,7 @@ mod installation;
 mod joining;
 mod judged;
 mod nodes;
+mod pod;
 mod proxmox;
 pub(crate) mod reasons;
 mod release;
@@ -38,6 +39,7 @@ pub use finding::{Finding, Group, Level};
 pub use installation::{Files, Installation};
 pub use joining::Scripts;
 pub(crate) use judged::of_conditions;
+pub use pod::check as check_pod;
 pub use report::{Report, Summary};
 pub use values::Values;
 

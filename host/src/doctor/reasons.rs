@@ -34,7 +34,7 @@ pub(super) const SECRET_MISSING: Reason = reason(
 );
 pub(super) const POD_UNSCHEDULABLE: Reason = reason(
     "PodUnschedulable",
-    "No Node takes the controller's pod. It runs on no Node that kproxide made, so make room on another one.",
+    "No Node takes the controller's pod. It runs on no Node that kproxide made: make room on another one, or change where the values of the chart let it run.",
 );
 pub(super) const CLOCK_OFF: Reason = reason(
     "ClockOff",

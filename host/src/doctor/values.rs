@@ -4,6 +4,7 @@ use kproxide_planner::keys::GROUP;
 use serde_json::{Map, Value, json};
 
 use super::installation::Files;
+use super::pod;
 use crate::kube::crd::VERSION;
 use crate::kube::manifest::{BadInput, Object};
 
@@ -14,6 +15,8 @@ const JOIN: &str = "/etc/kproxide/join";
 /// What the values say.
 pub struct Values {
     pub objects: Vec<Object>,
+    /// The template of the controller's pod, as far as it decides where the pod runs. `None`: the values want no pod.
+    pub pod: Option<Value>,
     /// Credentials and scripts that stand in the values themselves, by their paths in the pod.
     pub files: Files,
     /// Some credentials are in a Secret.
@@ -45,6 +48,7 @@ impl Values {
         }
         let mut read = Self {
             objects: Vec::new(),
+            pod: pod::of_values(&values),
             files: Files::new(),
             hides_credentials: false,
             hides_scripts: false,

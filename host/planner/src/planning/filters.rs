@@ -32,4 +32,19 @@ impl<'w> Filters<'w> {
         let spot = Spot::of(&place.profile);
         of_place.or_else(|| self.topology.misfit(pod.shape_id(), spot))
     }
+
+    /// The same, once the pods of a lower priority are gone from the Node: kube-scheduler removes them for the pod.
+    pub fn misfit_if_preempting(
+        &self,
+        pod: &PodView<'w>,
+        node: &NodeName,
+    ) -> Option<Misfit<'static>> {
+        let misfit = self.misfit(pod, node)?;
+        let place = &self.nodes[node];
+        let is_lower = |other: &PodView<'w>| other.spec().priority < pod.spec().priority;
+        let spot = Spot::of(&place.profile);
+        let fits = place.fits_without(pod.spec(), is_lower)
+            && self.topology.misfit(pod.shape_id(), spot).is_none();
+        (!fits).then_some(misfit)
+    }
 }

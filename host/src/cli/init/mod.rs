@@ -78,14 +78,15 @@ impl From<std::io::Error> for Problem {
 }
 
 /// # Errors
-/// There is no folder, or policies cannot run here.
+/// There is no folder, or policies cannot run here, or Kubernetes no longer answers.
 pub(super) fn run(args: &Init, out: &mut impl Write) -> Result<Exit, Box<dyn Error>> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
-    let folder = runtime.block_on(write_folder(args, out))?;
+    let (folder, kube) = runtime.block_on(write_folder(args, out))?;
     writeln!(out, "\nWhat doctor finds:")?;
-    let report = runtime.block_on(findings(&folder.values, folder.mounted, &args.namespace))?;
+    let found = findings(&folder.values, folder.mounted, &kube, &args.namespace);
+    let report = runtime.block_on(found)?;
     write!(out, "{report}")?;
     let page = folder.page.display();
     writeln!(out, "\nThe commands that come next are in {page}:")?;
@@ -95,8 +96,8 @@ pub(super) fn run(args: &Init, out: &mut impl Write) -> Result<Exit, Box<dyn Err
     Ok(Exit::Success)
 }
 
-/// Everything but doctor.
-async fn write_folder(args: &Init, out: &mut impl Write) -> Result<Written, Problem> {
+/// Everything but doctor, which looks at the same cluster.
+async fn write_folder(args: &Init, out: &mut impl Write) -> Result<(Written, Client), Problem> {
     let given = by_cluster(args)?;
     let asker = Asker::new(args.non_interactive)?;
     let folder = Folder::claim(&args.out, args.force)?;
@@ -123,5 +124,6 @@ async fn write_folder(args: &Init, out: &mut impl Write) -> Result<Written, Prob
     }
     let class = offers::ask(asker, args, &mut clusters).await?;
     let joining = Joining::ask(asker, args, &kubernetes)?;
-    folder.write(args, &clusters, &class, joining.as_ref())
+    let written = folder.write(args, &clusters, &class, joining.as_ref())?;
+    Ok((written, kube))
 }

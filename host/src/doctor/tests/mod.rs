@@ -4,5 +4,6 @@ mod defects;
 mod examples;
 mod hanging;
 mod installed;
+mod placed;
 mod scripts;
 mod ward;
