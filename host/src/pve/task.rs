@@ -290,7 +290,7 @@ impl Client {
     pub async fn running_task(&self, hypervisor: &str, vmid: u32) -> Result<Option<String>, Error> {
         let params = Params::new()
             .with("source", "active")
-            .with("limit", SEARCHED_TASKS);
+            .with("limit", ACTIVE_TASKS);
         let call = Call::get(&["nodes", hypervisor, "tasks"]).params(params);
         let tasks: Vec<Listed> = self.fetch(call).await?;
         // Proxmox: those that have ended stay among the active ones for a while.
@@ -300,6 +300,9 @@ impl Client {
         Ok(its.next().map(|task| task.upid.kind))
     }
 }
+
+/// Those of all VMs of a server at one time, and the last that have ended. Proxmox cuts the list there.
+const ACTIVE_TASKS: u32 = 1000;
 
 /// Its ID is empty.
 const STARTALL: &str = "startall";
