@@ -102,6 +102,11 @@ pub(super) const VMIDS_TAKEN: Reason = reason(
     "VMs that are not kproxide's have numbers of spec.vmidRange. Use a range of which nobody takes numbers.",
 );
 
+pub(super) const ADDRESSES_FEW: Reason = reason(
+    "AddressesFew",
+    "The ipPool of a NodeClass has fewer free addresses than its NodePools may still make machines. Add a range, or set limits.maxNodes lower. Addresses of removed machines are free again after `--quarantine`.",
+);
+
 pub(super) const POOL_SHARED: Reason = reason(
     "PoolShared",
     "The Proxmox pool has VMs that are not in this cluster's books. Give each Kubernetes cluster a pool of its own.",
@@ -166,7 +171,7 @@ pub(super) const LEFT_OVER: Reason = reason(
 
 /// In the order of the list for people.
 #[cfg(test)]
-pub(crate) const LISTED: [&Reason; 37] = [
+pub(crate) const LISTED: [&Reason; 38] = [
     &NOT_LISTED,
     &DEFINITION_MISSING,
     &DEFINITION_OLD,
@@ -190,6 +195,7 @@ pub(crate) const LISTED: [&Reason; 37] = [
     &NO_ROOM,
     &STORAGE_FULL,
     &VMIDS_TAKEN,
+    &ADDRESSES_FEW,
     &POOL_SHARED,
     &JOIN_PLACEHOLDER,
     &JOIN_TAINT,

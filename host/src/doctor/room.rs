@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use kproxide_planner::facts::{GuestFacts, TemplateFacts};
-use kproxide_planner::ids::Vmid;
-use kproxide_planner::planning::{Offer, offers, vmids_used_up};
+use kproxide_planner::ids::{ClassName, Vmid};
+use kproxide_planner::planning::{Offer, addresses_left, machines_left, offers, vmids_used_up};
 use kproxide_planner::refusal::Refusal;
 use kproxide_planner::world::World;
 
@@ -57,6 +57,7 @@ pub(super) fn check(world: &World, sees_books: bool, now: Timestamp) -> Vec<Find
     }
     findings.extend(not_everywhere(&all));
     findings.extend(larger_disks(world));
+    findings.extend(addresses(world, sees_books));
     findings.extend(taken_numbers(world));
     findings.extend(strangers(world, sees_books));
     findings
@@ -156,6 +157,38 @@ fn larger_disks(world: &World) -> Vec<Finding> {
                 findings.push(Finding::warning(Group::Configuration, object, reason, text));
             }
         }
+    }
+    findings
+}
+
+/// What a class can still hand out, against what NodePools may still make. Classes with the same ranges share them.
+fn addresses(world: &World, sees_books: bool) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (name, class) in world.classes() {
+        let Some(free) = addresses_left(world, name) else {
+            continue;
+        };
+        let shares = |other: &ClassName| {
+            let other = world.classes().get(other);
+            other.is_some_and(|other| other.addresses == class.addresses)
+        };
+        let pools = world.pools().iter();
+        let pools = pools.filter(|(_, pool)| pool.going_since().is_none() && shares(&pool.class));
+        let wanted = pools.map(|(pool, _)| u64::from(machines_left(world, pool)));
+        let wanted: u64 = wanted.sum();
+        let mut text = format!("addresses of cloudInit.ipPool that are free: {free}");
+        if !sees_books {
+            text.push_str(", as far as kproxide's books are not seen");
+        }
+        let (group, object) = (Group::Configuration, named("NodeClass", name));
+        if free >= wanted {
+            findings.push(Finding::ok(group, object, text));
+        } else if free > 0 {
+            let text = format!("{text}; machines that its NodePools may still make: {wanted}");
+            let reason = &reasons::ADDRESSES_FEW;
+            findings.push(Finding::warning(group, object, reason, text));
+        }
+        // Without any its NodePools say so.
     }
     findings
 }

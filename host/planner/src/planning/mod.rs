@@ -56,11 +56,11 @@ use jiff::Timestamp;
 
 pub use self::filters::Filters;
 use self::learned::Learned;
-pub use self::pools::limit_reached;
+pub use self::pools::{limit_reached, machines_left};
 pub use self::registering::{promised_devices, registering};
 pub use self::resting::keepers;
 pub use self::returning::ends_with_machine;
-pub use self::room::{addresses_used_up, vmids_used_up};
+pub use self::room::{addresses_left, addresses_used_up, vmids_used_up};
 pub use self::sites::{Clones, Offer, clones, free, offers};
 use crate::check;
 use crate::claim::backoff_with_open_claims;

@@ -214,6 +214,31 @@ pub fn limit_reached(world: &World, name: &PoolName) -> Option<Limit> {
     }
 }
 
+/// How many more machines the limits of the pool allow, of the type of which they allow most. What is promised counts too.
+pub fn machines_left(world: &World, name: &PoolName) -> u32 {
+    let Some(pool) = world.pools().get(name) else {
+        return 0;
+    };
+    let usage = world.ledger().map(ledger::usage_by_pool);
+    let usage = usage.and_then(|usage| usage.get(name).copied());
+    let usage = usage.unwrap_or_default();
+    let by_number = pool.max_nodes.saturating_sub(usage.nodes);
+    let times = |most: Option<u64>, used: u64, each: u64| {
+        let times = most?.saturating_sub(used).checked_div(each)?;
+        u32::try_from(times).ok()
+    };
+    let class = world.classes().get(&pool.class).into_iter();
+    let sizes = class.flat_map(|class| class.instance_types.iter().map(size_of));
+    let of_each = sizes.map(|size| {
+        let by_cores = times(pool.max_milli_cores, usage.milli_cores, size.milli_cores);
+        let by_memory = times(pool.max_memory_bytes, usage.memory_bytes, size.memory_bytes);
+        by_number
+            .min(by_cores.unwrap_or(u32::MAX))
+            .min(by_memory.unwrap_or(u32::MAX))
+    });
+    of_each.max().unwrap_or(0)
+}
+
 /// How large a machine is.
 pub(super) fn cost(size: Size) -> u64 {
     size.milli_cores

@@ -221,8 +221,13 @@ pub fn vmids_used_up(world: &World, cluster: &ClusterName) -> bool {
 
 /// The class hands out addresses, and none is free.
 pub fn addresses_used_up(world: &World, class: &ClassName) -> bool {
+    addresses_left(world, class) == Some(0)
+}
+
+/// How many addresses the class can still hand out: no machine has them, and they do not rest. `None`: it hands out none.
+pub fn addresses_left(world: &World, class: &ClassName) -> Option<u64> {
     let nothing = LedgerFacts::default();
-    free_addresses(world, world.ledger().unwrap_or(&nothing), class) == Some(0)
+    free_addresses(world, world.ledger().unwrap_or(&nothing), class)
 }
 
 fn free_numbers(world: &World, ledger: &LedgerFacts, name: &ClusterName) -> u64 {

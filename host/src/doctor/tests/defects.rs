@@ -9,6 +9,7 @@ use flate2::{Compression, write::GzEncoder};
 use serde_json::{Value, json};
 use tokio::time::{Duration, sleep};
 
+use super::addresses::books;
 use super::ward::{Ward, ailments};
 use crate::app::tests::{MACHINE, run_with};
 use crate::clock::Clock;
@@ -147,6 +148,16 @@ const DEFECTS: &[Defect] = &[
         words: "9100 (plain) on pve1",
         inject: |w| w.edit("proxmoxclusters/home", json!({"vmidRange": {"first": 9050, "last": 9150}})),
         mend: ByHand(|w| w.edit("proxmoxclusters/home", json!({"vmidRange": {"first": 500, "last": 599}}))) },
+    Defect { name: "a class has fewer addresses than its pool may make machines", level: Warning, object: DEBIAN,
+        reason: "AddressesFew", words: "that are free: 2; machines that its NodePools may still make: 3",
+        inject: |w| addresses(w, "10.1.0.11"), mend: ByHand(|w| addresses(w, "10.1.0.12")) },
+    Defect { name: "all addresses of a class rest", level: Warning, object: WORKERS, reason: "AddressesUsedUp",
+        words: "the ipPool of NodeClass debian has no free address",
+        inject: |w| {
+            addresses(w, "10.1.0.11");
+            books(w, &[("workers", "10.1.0.10", "quarantined"), ("gone", "10.1.0.11", "quarantined")]);
+        },
+        mend: ByHand(|w| addresses(w, "10.1.0.14")) },
     Defect { name: "another installation uses the Proxmox pool", level: Warning, object: HOME, reason: "PoolShared",
         words: "300 (theirs) on pve1", inject: |w| {
             w.lab.pve.human_clones_vm(9100, 300, "theirs").unwrap();
@@ -225,6 +236,10 @@ fn template_is_right(ward: &Ward) {
 fn size_is_right(ward: &Ward) {
     let types = json!([{ "name": "medium", "cores": 4, "memoryMiB": 8192 }]);
     ward.edit("nodeclasses/debian", json!({ "instanceTypes": types }));
+}
+
+fn addresses(ward: &Ward, last: &str) {
+    ward.edit("nodeclasses/debian", super::addresses::class(last));
 }
 
 fn node(ward: &Ward, name: &str, labels: Value, machine_id: &str) {

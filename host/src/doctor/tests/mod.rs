@@ -1,5 +1,6 @@
 //! Each defect in a world that has only this one: doctor finds it and nothing else, and nothing more once it is mended.
 
+mod addresses;
 mod defects;
 mod examples;
 mod hanging;
