@@ -131,7 +131,7 @@ impl Record {
         self.again_at = (!error.is_deterministic()).then(|| Instant::now() + BUSY_PAUSE);
     }
 
-    /// Why the module is hardly called any more: one text for as long as that lasts, since a condition changes its words only a few times in an hour.
+    /// Why the module is called rarely or never: one text for as long as that lasts, since a condition changes its words only a few times in an hour.
     fn given_up(&self) -> Option<String> {
         let last = &self.last;
         let what = match self.again_at {

@@ -154,7 +154,7 @@ impl State {
         let is_error = level == Level::Error;
         if is_error {
             self.last_words.hear(&line);
-            if self.last_words.is_over {
+            if self.last_words.is_stack {
                 return;
             }
         }
@@ -183,13 +183,17 @@ impl State {
 #[derive(Default)]
 struct LastWords {
     said: Option<String>,
-    /// Behind a panic the runtime of Go writes its stack, which no line of the log has room for.
-    is_over: bool,
+    /// Behind a panic the runtime of Go writes its stack, which the log has no room for.
+    is_stack: bool,
 }
 
 impl LastWords {
     fn hear(&mut self, line: &str) {
         // The runtime of Go writes these words in pieces, each of which is a line of the log.
+        if line.starts_with("panicked at ") {
+            // Rust's own words, whatever was said before.
+            *self = Self::default();
+        }
         let of_go = |said: &&mut String| {
             ["panic:", "fatal error:"]
                 .iter()
@@ -197,14 +201,15 @@ impl LastWords {
         };
         match self.said.as_mut().filter(of_go) {
             None => self.said = Some(line.to_owned()),
-            Some(_) if self.is_over => {}
-            Some(_) if line.starts_with("goroutine ") || line == "goroutine" => self.is_over = true,
-            Some(said) => {
+            Some(_) if self.is_stack => {}
+            Some(_) if line.starts_with("goroutine ") || line == "goroutine" => {
+                self.is_stack = true
+            }
+            Some(said) if said.len() < LOG_BYTES_MAX => {
                 said.push(' ');
                 said.push_str(line);
-                // A piece may be one character.
-                self.is_over = said.len() >= LOG_BYTES_MAX;
             }
+            Some(_) => {}
         }
     }
 }

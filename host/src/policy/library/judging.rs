@@ -34,6 +34,7 @@ impl Library {
         };
         for (pool, used) in pools {
             self.note_use(&pool, &used);
+            self.judge_together(&pool, &used, &mut unfit);
             for used in used.each() {
                 self.judge_one(&pool, &used, budget, &mut unfit).await;
             }
@@ -59,6 +60,22 @@ impl Library {
         self.engine.rest(&unused);
     }
 
+    /// Several that decide together may use up what one question may take, without a fault of any alone.
+    fn judge_together(&self, pool: &PoolName, used: &PolicyUse, unfit: &mut Unfit) {
+        let Some(whole) = self.whole(used) else {
+            return;
+        };
+        let state = self.lock();
+        let Some(reason) = state.records.get(&whole).and_then(Record::given_up) else {
+            return;
+        };
+        let reason = format!("together with the others: {reason}");
+        for used in used.each() {
+            let subject = (pool.clone(), used.policy);
+            unfit.given_up.insert(subject, reason.clone());
+        }
+    }
+
     async fn judge_one(
         &self,
         pool: &PoolName,
@@ -74,9 +91,14 @@ impl Library {
         };
         let subject = (pool.clone(), policy.clone());
         let key = (module.digest().clone(), settings.clone());
-        let given_up = self.lock().records.get(&key).and_then(Record::given_up);
-        if let Some(reason) = given_up {
-            unfit.given_up.insert(subject, reason);
+        let (given_up, rests, was_checked) = match self.lock().records.get(&key) {
+            Some(it) => (it.given_up(), it.rests().is_some(), it.checked.is_some()),
+            None => (None, false, false),
+        };
+        unfit
+            .given_up
+            .extend(given_up.map(|reason| (subject.clone(), reason)));
+        if rests {
             return;
         }
         if budget.is_used_up() || !module.kinds().contains(&policy.kind) {
@@ -90,6 +112,11 @@ impl Library {
             // It is asked again with the next pass, but not for ever.
             Some(Err(error)) if error != CallError::Starting => {
                 self.record(key, |record| record.fail(&error));
+            }
+            // Only this check had failed so far: nothing is asked of a policy before.
+            Some(Ok(())) if !was_checked => {
+                unfit.given_up.remove(&subject);
+                self.record(key, |record| record.failures = 0);
             }
             Some(Ok(()) | Err(_)) | None => {}
         }

@@ -72,6 +72,8 @@ struct Policy {
     process: Arc<tokio::sync::Mutex<Option<Process>>>,
     /// Its process is being started again, and somebody has waited for that already.
     is_starting: AtomicBool,
+    /// Why its last start failed, if nobody waited for that any more: the next asker is told.
+    unstarted: Mutex<Option<String>>,
     /// What its process has taken of the memory; 0: there is none.
     held_bytes: AtomicU64,
     /// When it was asked last, as [`Shared::asked`] counts.
@@ -121,6 +123,7 @@ impl Workers {
             bytes: Mutex::default(),
             process: Arc::default(),
             is_starting: AtomicBool::new(false),
+            unstarted: Mutex::default(),
             held_bytes: AtomicU64::new(0),
             asked: AtomicU64::new(shared.asked.fetch_add(1, Relaxed)),
         });
@@ -238,6 +241,9 @@ impl Policy {
         if self.is_starting.load(Relaxed) {
             return Err(CallError::Starting);
         }
+        if let Some(reason) = lock(&self.unstarted).take() {
+            return Err(CallError::Died(reason));
+        }
         let running = async {
             let mut slot = self.process.clone().lock_owned().await;
             // One that somebody has killed meanwhile did not die of its policy.
@@ -248,11 +254,10 @@ impl Policy {
             self.held_bytes.store(0, Relaxed);
             let policy = self.clone();
             let (started, outcome) = oneshot::channel();
-            policy.is_starting.store(true, Relaxed);
+            let starts = Starting::of(&policy);
             self.shared.spawn(async move {
                 let starting = policy.start().await;
-                policy.is_starting.store(false, Relaxed);
-                let _ = started.send(match starting {
+                let outcome = match starting {
                     Ok((process, _)) => {
                         *slot = Some(process);
                         Ok(slot)
@@ -265,7 +270,11 @@ impl Policy {
                     ) => Err(CallError::Died(format!(
                         "it cannot be started again: {reason}"
                     ))),
-                });
+                };
+                if let Err(Err(CallError::Died(reason))) = started.send(outcome) {
+                    *lock(&policy.unstarted) = Some(reason);
+                }
+                drop(starts);
             });
             outcome
                 .await
@@ -326,6 +335,22 @@ impl Policy {
             Some(process) => process.contradicts().await,
             None => "its process has ended".to_owned(),
         }))
+    }
+}
+
+/// While this is there, the process is being started: until the end, however it comes.
+struct Starting(Arc<Policy>);
+
+impl Starting {
+    fn of(policy: &Arc<Policy>) -> Self {
+        policy.is_starting.store(true, Relaxed);
+        Self(policy.clone())
+    }
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        self.0.is_starting.store(false, Relaxed);
     }
 }
 

@@ -324,7 +324,7 @@ fn going(name: &PoolName, pool: &PoolFacts, world: &World) -> String {
         0 => ": the condition Removable of a NodeClaim says why its machine stays".to_owned(),
         count @ 1..=MOST_BLOCKED => format!(". These wait: {}", blocked[..count].join("; ")),
         _ => format!(
-            ". These wait, and others: {}",
+            ". Among those that wait: {}",
             blocked[..MOST_BLOCKED].join("; ")
         ),
     };
@@ -556,7 +556,7 @@ mod tests {
             .retain(|it| it.message != turn);
         let text = said(&scene);
         assert!(
-            text.contains(". These wait, and others: a (")
+            text.contains(". Among those that wait: a (")
                 && text.contains("; c (the annotation of c). If"),
             "{text}"
         );

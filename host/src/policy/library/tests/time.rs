@@ -1,5 +1,7 @@
 //! What a policy may cost in wall time, and that one which the clock ends is left alone.
 
+use kproxide_planner::ids::PoolName;
+
 use super::*;
 use crate::policy::engine::Execution;
 
@@ -31,6 +33,30 @@ async fn w5_a_policy_that_the_clock_ends_five_times_is_tried_again_after_ten_min
     assert_eq!(said().await, ON_TIME);
     // In the same words: a condition repeats them.
     assert_eq!(said().await, left_alone);
+}
+
+/// A pool without pods that wait asks nothing, and would stay not Ready for ever.
+#[tokio::test(start_paused = true)]
+async fn settings_whose_check_the_clock_ended_are_checked_again_though_nobody_asks() {
+    let library = slow().await;
+    let checking = named("mine", "hostile", r#"{"do": "spin-in-check"}"#);
+    let judge = async || {
+        let pool = (PoolName::from("workers"), checking.policy().clone());
+        let mut budget = Budget::default();
+        library
+            .judge([pool].into_iter(), &mut budget)
+            .await
+            .given_up
+    };
+    for _ in 0..FAILURES_MAX {
+        assert_eq!(judge().await, [].into());
+    }
+    assert_eq!(judge().await.len(), 1);
+    tokio::time::advance(BUSY_PAUSE).await;
+    assert_eq!(judge().await.len(), 1);
+    // That was a call, so there is none for the next ten minutes.
+    let said = ask(&library, &checking).await.fallback.unwrap();
+    assert!(said.contains("after 5 failures in a row"), "{said}");
 }
 
 /// Twenty launches by a policy that never ends took 5.8 s.

@@ -1,6 +1,7 @@
 //! Several policies that decide together.
 
 use kproxide_planner::facts::PolicyMember;
+use kproxide_planner::ids::PoolName;
 use kproxide_planner::question::{Rejected, Scored};
 
 use super::*;
@@ -230,6 +231,23 @@ async fn a_policy_that_others_leave_too_little_is_called_for_other_pools() {
     let said = ask(&library, &both).await.fallback.unwrap();
     let expected = "policy pack+max-cpu: after 5 failures in a row kproxide does not call it";
     assert!(said.starts_with(expected), "{said}");
+    // Two pools use them together, and a third uses one of them alone.
+    let (pack, one) = (named("pack", "pack", "{}"), both.policy());
+    let pools = [("a", one), ("b", one), ("c", pack.policy())];
+    let pools = pools.map(|(pool, used)| (PoolName::from(pool), used.clone()));
+    let mut budget = Budget::default();
+    let unfit = library.judge(pools.into_iter(), &mut budget).await;
+    let given_up = unfit.given_up.iter();
+    let given_up: Vec<_> = given_up
+        .map(|((pool, policy), why)| {
+            assert!(
+                why.starts_with("together with the others: after 5"),
+                "{why}"
+            );
+            format!("{pool} {}", policy.name)
+        })
+        .collect();
+    assert_eq!(given_up, ["a max-cpu", "a pack", "b max-cpu", "b pack"]);
     for name in ["pack", "max-cpu"] {
         let answer = ask(&library, &named(name, name, "{}")).await;
         assert_eq!(answer.fallback, None, "{name}");
