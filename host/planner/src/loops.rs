@@ -4,7 +4,7 @@
 //! its pods stayed pending, or if it was removed unused. After that its workload rests for 5 minutes. Then kproxide
 //! tries one machine, and none while an unused one stands. Each further machine in vain doubles the rest, up to 6 hours.
 //! A used machine ends all this, and so do other pods, other settings, or a new value of `kproxide.dev/retry`. If a Node of
-//! the class offers something else, one machine is tried at once.
+//! the class offers something else, the rest is as short as the first.
 
 mod offers;
 mod workload;
@@ -92,11 +92,9 @@ impl Tries {
         (self.rounds, self.late, self.at, self.node) = (0, 0, None, None);
     }
 
-    /// One machine is tried now. Nobody has used one yet, so there are no more until then.
-    fn may_be_tried(&mut self, now: Timestamp) {
+    /// It rests as after the first machine in vain. Nobody has used one yet, so one is tried then.
+    fn rests_anew(&mut self) {
         (self.rounds, self.late) = (self.rounds.min(1), 0);
-        let rested = now.checked_sub(FIRST_REST).unwrap_or(now);
-        self.at = self.at.map(|at| at.min(rested));
     }
 
     /// A machine whose NodeClaim was made after the last one in vain begins a new round.

@@ -239,16 +239,14 @@ fn blocked_drains(
     let keepers = &subject.hint.keepers;
     let known = pods.iter().filter_map(|pod| keepers.get(pod).cloned());
     digests.extend(known);
-    if !pods.is_empty() && digests.is_empty() {
-        // Nothing would end a rest because of pods that the plan has not seen.
-        return None;
-    }
+    // Pods that the plan has not seen: only time ends that rest, so it grows no longer than the first.
+    let is_unknown = !pods.is_empty() && digests.is_empty();
     digests.sort();
     digests.dedup();
     digests.truncate(MOST_KEEPERS);
     let status = subject.status();
     Some(BlockedDrains::one_more(
-        status.blocked_drains.as_ref(),
+        status.blocked_drains.as_ref().filter(|_| !is_unknown),
         status.draining_since.unwrap_or(now),
         digests,
         retry_digest(subject.pool.retry.as_ref()),

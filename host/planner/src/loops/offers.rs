@@ -1,4 +1,4 @@
-//! What the Nodes of a class offer to pods. A change may be just what the pods have waited for, so one machine is tried.
+//! What the Nodes of a class offer to pods. A change may be just what the pods have waited for, so one machine is tried soon.
 //!
 //! Each Node is compared with itself alone. A Node that comes or goes shows nothing new: kproxide's next machine would
 //! otherwise end the rest that the last one began. What passes by itself does not count either: a kubelet that is silent
@@ -20,7 +20,7 @@ use crate::world::{NodeView, World};
 /// Labels, taints and devices of others come late. A Node is looked at when it has been Ready in service for so long.
 const SETTLED: SignedDuration = SignedDuration::from_mins(5);
 
-/// Somebody may write another label every minute. Rests end once in so long, which is as long as the longest rest.
+/// Somebody may write another label every minute. Rests become short once in so long, which is as long as the longest rest.
 const PACE: SignedDuration = super::LONGEST_REST;
 
 const MOST_NODES: usize = 16;
@@ -31,8 +31,8 @@ const MEMORY_STEP: i64 = 64 << 20;
 /// Kubernetes sets and removes these taints by the Node's condition.
 const OF_CONDITIONS: [&str; 2] = ["node.kubernetes.io/", "node.cloudprovider.kubernetes.io/"];
 
-/// Ends the rests for which a Node of the class offers something else than before: one machine is tried, for a change such as
-/// a label that somebody counts up would otherwise bring a round of any size. Tells when to look again.
+/// Shortens the rests for which a Node of the class offers something else than before, so that one machine is tried. A label
+/// that somebody counts up would otherwise bring a round of any size. Tells when to look again.
 pub(super) fn review(world: &World, ledger: &mut LedgerFacts, now: Timestamp) -> Vec<Timestamp> {
     let LedgerFacts { tries, offered, .. } = ledger;
     let class_of = |row: &Tries| world.pools().get(&row.pool).map(|pool| pool.class.clone());
@@ -60,7 +60,7 @@ pub(super) fn review(world: &World, ledger: &mut LedgerFacts, now: Timestamp) ->
             row.changed = Some(now);
             let of_class = |tried: &&mut Tries| class_of(tried).as_ref() == Some(&row.node_class);
             let of_class = tries.iter_mut().filter(of_class);
-            of_class.for_each(|tried| tried.may_be_tried(now));
+            of_class.for_each(Tries::rests_anew);
         }
         moments.extend(row.paces_until());
     }

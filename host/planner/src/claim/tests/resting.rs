@@ -51,6 +51,21 @@ fn f69_a_drain_that_was_given_up_rests_ever_longer() {
     status = again(status, ["d", "e"], begins + 900 + 60);
     assert_eq!(rest(&status), 10);
 
+    // By pods that the plan has not seen, however often: only time ends that.
+    for _ in 0..3 {
+        begins += 900 + 1200;
+        let mut again = to_be_removed(RemovalReason::Underutilized);
+        again.now = at(begins);
+        again.claim.status = status;
+        let begun = again.recorded();
+        let case = given_up(begins + 900, ["d", "e"]).with(|case| {
+            case.claim.status = begun;
+            case.hint.keepers.clear();
+        });
+        status = case.recorded();
+        assert_eq!(rest(&status), 10);
+    }
+
     // One that was given up as soon as it had begun, because the pool is gone, rests for a minute.
     let case = draining().with(|case| {
         case.now = at(5);
