@@ -1,4 +1,4 @@
-//! What ends the rests of workloads: another offer of a Node, and a pod that has run, if only for a second.
+//! What shortens or ends the rests of workloads: another offer of a Node, and a pod that has run, if only for a second.
 
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ fn csi(name: &str, driver: &str) -> Delta {
 }
 
 #[test]
-fn another_offer_of_a_standing_node_ends_the_rest() {
+fn another_offer_of_a_standing_node_shortens_the_rest() {
     let changes: [(&str, Change); 7] = [
         ("a label", |play| {
             let labels = &mut node(play, "old").labels;
@@ -95,7 +95,7 @@ fn another_offer_of_a_standing_node_ends_the_rest() {
 }
 
 #[test]
-fn what_comes_goes_or_passes_ends_no_rest() {
+fn what_comes_goes_or_passes_shortens_no_rest() {
     let changes: [(&str, Change); 7] = [
         ("a machine comes", |play| {
             play.scene.machine("other", "alpha");
@@ -162,7 +162,7 @@ fn what_comes_goes_or_passes_ends_no_rest() {
 }
 
 #[test]
-fn a_label_that_changes_every_minute_ends_rests_once_in_six_hours() {
+fn a_label_that_changes_every_minute_shortens_rests_once_in_six_hours() {
     let made = |flaps: bool, hours: i64| {
         let mut play = resting();
         let before = play.made.len();
