@@ -12,7 +12,7 @@ use std::thread;
 
 use kproxide_testkit::{in_background, release_binary};
 
-const SEEDS: usize = 300;
+const SEEDS: usize = 200;
 /// Of each of these, a second process must write the same log.
 const COMPARED: usize = 30;
 
