@@ -28,12 +28,16 @@ struct Person {
 impl Person {
     /// Waits until these words are shown.
     fn reads(&mut self, words: &str) {
-        while !self.seen[self.answered..].contains(words) {
+        let place = loop {
+            if let Some(place) = self.seen[self.answered..].find(words) {
+                break place;
+            }
             let more = self.shown.recv_timeout(SOON);
             let more = more.unwrap_or_else(|error| panic!("{words}: {error}: {}", self.seen));
             self.seen.push_str(&String::from_utf8_lossy(&more));
-        }
-        self.answered = self.seen.len();
+        };
+        // The next question may have come with these words.
+        self.answered += place + words.len();
     }
 
     fn answers(&mut self, words: &str, types: &str) {
