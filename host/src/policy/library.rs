@@ -334,17 +334,19 @@ impl Library {
         if used.members.is_empty() {
             return None;
         }
-        let facts = self.facts();
-        let mut all = (String::new(), String::new());
-        for PolicyMember {
-            policy, settings, ..
-        } in &used.members
-        {
-            let digest = facts.get(policy).map(|it| it.digest.as_str());
-            all.0 += &format!("{}={} ", policy.name, digest.unwrap_or_default());
-            all.1 += &format!("{settings} ");
-        }
-        Some((all.0.into(), all.1.into()))
+        let state = self.lock();
+        let digest = |it: &PolicyMember| {
+            let name = &*it.policy.name;
+            let of_file = state.overrides.get(name);
+            let of_file = of_file.map(|it| it.module.digest().as_str().to_owned());
+            let built_in = || kproxide_builtins::builtin(name).map(|it| it.sha256.to_owned());
+            of_file.or_else(built_in).unwrap_or_default()
+        };
+        let digests: Vec<String> = used.members.iter().map(digest).collect();
+        let parts = used.members.iter().zip(&digests);
+        let parts = parts.map(|(it, digest)| (&*it.policy.name, it.weight, &**digest));
+        let settings: Vec<&str> = used.members.iter().map(|it| &*it.settings).collect();
+        Some((together::digest_of(parts), settings.join(" ").into()))
     }
 
     /// `spent`: instructions that this question has taken so far, and on whose record it goes if too few are left.

@@ -179,7 +179,7 @@ impl State {
     }
 }
 
-/// What a policy has said of its crash: the last line of level error.
+/// What a policy has said of its crash: the last line of level error, and of Go all that stands before the stack.
 #[derive(Default)]
 struct LastWords {
     said: Option<String>,
@@ -189,11 +189,11 @@ struct LastWords {
 
 impl LastWords {
     fn hear(&mut self, line: &str) {
-        // The runtime of Go writes these words in pieces, each of which is a line of the log.
         if line.starts_with("panicked at ") {
             // Rust's own words, whatever was said before.
             *self = Self::default();
         }
+        // The runtime of Go writes its words in pieces, each of which is a line of the log.
         let of_go = |said: &&mut String| {
             ["panic:", "fatal error:"]
                 .iter()

@@ -69,7 +69,7 @@ impl Library {
         let Some(reason) = state.records.get(&whole).and_then(Record::given_up) else {
             return;
         };
-        let reason = format!("together with the others: {reason}");
+        let reason = format!("as one of several, {reason}");
         for used in used.each() {
             let subject = (pool.clone(), used.policy);
             unfit.given_up.insert(subject, reason.clone());

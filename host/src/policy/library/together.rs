@@ -31,6 +31,16 @@ pub(super) fn parts(question: &Question) -> Vec<(Cow<'_, Question>, u32)> {
     }
 }
 
+/// One digest for several: of each its name, its weight and the digest of its bytes.
+pub(super) fn digest_of<'a>(parts: impl Iterator<Item = (&'a str, u32, &'a str)>) -> Digest {
+    let mut text = String::new();
+    for (name, weight, digest) in parts {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{name} {weight} {digest}");
+    }
+    digest(text.as_bytes())
+}
+
 /// Of one the answer itself.
 pub(super) fn answer(question: &Question, mut parts: Vec<Part<'_>>) -> Answer {
     if question.policy().members.is_empty()
@@ -38,12 +48,15 @@ pub(super) fn answer(question: &Question, mut parts: Vec<Part<'_>>) -> Answer {
     {
         return Answer::of(digest, body);
     }
-    let mut digests = String::new();
+    let of_all = parts.iter();
+    let of_all = of_all.map(|it| {
+        let name = &*it.question.policy().policy.name;
+        (name, it.weight, it.digest.as_str())
+    });
+    let of_all = digest_of(of_all);
     let mut states = States::new();
     for part in &mut parts {
         let name = part.name();
-        // Writing to a String cannot fail.
-        let _ = writeln!(digests, "{name} {} {}", part.weight, part.digest);
         let (AnswerBody::Ranking(Ranking { state, .. })
         | AnswerBody::Removals(Removals { state, .. })) = &mut part.body
         else {
@@ -84,7 +97,7 @@ pub(super) fn answer(question: &Question, mut parts: Vec<Part<'_>>) -> Answer {
     };
     Answer {
         states,
-        ..Answer::of(digest(digests.as_bytes()), body)
+        ..Answer::of(of_all, body)
     }
 }
 

@@ -240,10 +240,7 @@ async fn a_policy_that_others_leave_too_little_is_called_for_other_pools() {
     let given_up = unfit.given_up.iter();
     let given_up: Vec<_> = given_up
         .map(|((pool, policy), why)| {
-            assert!(
-                why.starts_with("together with the others: after 5"),
-                "{why}"
-            );
+            assert!(why.starts_with("as one of several, after 5"), "{why}");
             format!("{pool} {}", policy.name)
         })
         .collect();
