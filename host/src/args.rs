@@ -375,7 +375,7 @@ pub struct DoctorArgs {
     pub policy_dir: Vec<PathBuf>,
     /// Look at the chart's values in this file instead of a cluster, before anything is installed. Takes --proxmox-credentials
     /// for credentials that are in Secrets, and --join-dir for scripts that are. With --kubeconfig, --context or --as it
-    /// also looks there whether a Node takes kproxide's pod
+    /// also asks that cluster whether a Node takes kproxide's pod
     #[arg(long, value_name = "FILE")]
     pub values: Option<PathBuf>,
     /// Exit with 10 or 20 from this on

@@ -34,7 +34,7 @@ pub(super) const SECRET_MISSING: Reason = reason(
 );
 pub(super) const POD_UNSCHEDULABLE: Reason = reason(
     "PodUnschedulable",
-    "No Node takes the controller's pod. It runs on no Node that kproxide made: make room on another one, or change where the values of the chart let it run.",
+    "No Node takes the controller's pod. Without allowManagedNodes the pod runs only on Nodes that kproxide did not make. Make room on one of these, or change nodeSelector, affinity or tolerations in the chart's values.",
 );
 pub(super) const CLOCK_OFF: Reason = reason(
     "ClockOff",
@@ -104,7 +104,7 @@ pub(super) const VMIDS_TAKEN: Reason = reason(
 
 pub(super) const ADDRESSES_FEW: Reason = reason(
     "AddressesFew",
-    "The ipPool of a NodeClass has fewer free addresses than its NodePools may still make machines. Add a range, or set limits.maxNodes lower. Addresses of removed machines are free again after `--quarantine`.",
+    "The ipPool of a NodeClass has fewer free addresses than the number of machines that its NodePools may still make. Add a range, or set limits.maxNodes lower. Addresses of removed machines are free again after `--quarantine`.",
 );
 
 pub(super) const POOL_SHARED: Reason = reason(

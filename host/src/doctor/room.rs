@@ -176,10 +176,11 @@ fn addresses(world: &World, sees_books: bool) -> Vec<Finding> {
         let pools = pools.filter(|(_, pool)| pool.going_since().is_none() && shares(&pool.class));
         let wanted = pools.map(|(pool, _)| u64::from(machines_left(world, pool)));
         let wanted: u64 = wanted.sum();
-        let mut text = format!("addresses of cloudInit.ipPool that are free: {free}");
-        if !sees_books {
-            text.push_str(", as far as kproxide's books are not seen");
-        }
+        let unknown = match sees_books {
+            true => "",
+            false => ", if no machine has one yet",
+        };
+        let text = format!("addresses of cloudInit.ipPool that are free{unknown}: {free}");
         let (group, object) = (Group::Configuration, named("NodeClass", name));
         if free >= wanted {
             findings.push(Finding::ok(group, object, text));

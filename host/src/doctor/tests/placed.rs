@@ -142,7 +142,7 @@ async fn installed(ward: &Ward) -> Vec<(String, String)> {
     let ill = ill.filter(|it| it.level != Level::Ok && it.reason != "NoLeader");
     ill.map(|it| {
         assert_eq!((it.level, it.reason), (Level::Error, "PodUnschedulable"));
-        assert!(it.remedy.contains("make room on another one"), "{it:?}");
+        assert!(it.remedy.contains("Make room on one of these"), "{it:?}");
         (it.object, it.message)
     })
     .collect()
