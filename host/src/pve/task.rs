@@ -304,7 +304,7 @@ impl Client {
 /// Those of all VMs of a server at one time, and the last that have ended. Proxmox cuts the list there.
 const ACTIVE_TASKS: u32 = 1000;
 
-/// Its ID is empty.
+/// The ID of such a task is empty: it names no VM.
 const STARTALL: &str = "startall";
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! What the Nodes of a class offer to pods. A change may be just what the pods have waited for, so one machine is tried soon.
 //!
 //! Each Node is compared with itself alone. A Node that comes or goes shows nothing new: kproxide's next machine would
-//! otherwise end the rest that the last one began. What passes by itself does not count either: a kubelet that is silent
+//! otherwise shorten the rest that the last one began. What passes by itself does not count either: a kubelet that is silent
 //! or under pressure, a cordon, taints of the start, and what kproxide writes to Nodes itself.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -33,7 +33,8 @@ fn on_node<'w>(world: &'w World, claim: &ClaimFacts) -> impl Iterator<Item = Pod
     pods.filter(|pod| pod.is_alive() && !pod.is_mirror() && !pod.is_of_daemon_set())
 }
 
-/// Of a pod that needs the Node: a successor has the same. (What its budgets allow has changed by the time that it runs.)
+/// By what a pod that needs the Node is known again: a successor has the same. What its budgets allow is no part of it, since
+/// that has changed by the time that the pod runs.
 pub(super) fn claimant(pod: &PodView<'_>) -> Digest {
     let mut hasher = DefaultHasher::new();
     workload(pod).hash(&mut hasher);
