@@ -2,7 +2,10 @@
 //!
 //! CEL rules (`x-kubernetes-validations`) are not evaluated; tests that need them run against a real API server.
 
-use std::{cell::RefCell, collections::BTreeMap};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use regex::Regex;
 use serde_json::{Map, Value, json};
@@ -233,16 +236,19 @@ fn check_text(schema: &Value, text: &str, path: &str, causes: &mut Vec<Cause>) {
 
 /// Unanchored, as in JSON Schema. A pattern that does not compile matches nothing; definitions with one are refused before.
 fn matches_pattern(pattern: &str, text: &str) -> bool {
-    thread_local! {
-        static COMPILED: RefCell<BTreeMap<String, Option<Regex>>> = const { RefCell::new(BTreeMap::new()) };
+    compiled(pattern).is_some_and(|regex| regex.is_match(text))
+}
+
+/// The expression of a pattern, unless it is invalid. Every world of a process has the same few, and compiling them takes longer than all their matches.
+fn compiled(pattern: &str) -> Option<Arc<Regex>> {
+    static COMPILED: Mutex<BTreeMap<String, Option<Arc<Regex>>>> = Mutex::new(BTreeMap::new());
+    let mut all = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = all.get(pattern) {
+        return known.clone();
     }
-    COMPILED.with_borrow_mut(|compiled| {
-        compiled
-            .entry(pattern.to_owned())
-            .or_insert_with(|| Regex::new(pattern).ok())
-            .as_ref()
-            .is_some_and(|regex| regex.is_match(text))
-    })
+    let regex = Regex::new(pattern).ok().map(Arc::new);
+    all.insert(pattern.to_owned(), regex.clone());
+    regex
 }
 
 fn check_number(schema: &Value, number: f64, value: &Value, path: &str, causes: &mut Vec<Cause>) {
@@ -427,7 +433,7 @@ fn check_structural(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
         });
     }
     if let Some(pattern) = schema["pattern"].as_str()
-        && Regex::new(pattern).is_err()
+        && compiled(pattern).is_none()
     {
         causes.push(Cause::invalid(
             &format!("{path}.pattern"),

@@ -85,6 +85,8 @@ async fn each_mistake_in_a_join_script_is_found_alone() {
 
 /// A server that shows its authorities to everybody, as k3s does. The port, and their text.
 async fn k3s() -> (u16, &'static str, JoinSet<()>) {
+    // reqwest asks the process for its provider. Another test may have been first.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     const AUTHORITIES: &str = "-----BEGIN CERTIFICATE-----";
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let key = rustls::pki_types::PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
@@ -119,8 +121,6 @@ async fn k3s() -> (u16, &'static str, JoinSet<()>) {
 
 #[tokio::test]
 async fn a_token_of_another_k3s_cluster_is_told() {
-    // reqwest asks the process for its provider. Another test may have been first.
-    let _ = rustls::crypto::ring::default_provider().install_default();
     let ward = Ward::new();
     let (port, authorities, _running) = k3s().await;
     let hash = crate::hex::hex(&sha2::Sha256::digest(authorities));
