@@ -237,8 +237,8 @@ pub fn config(name: &str) -> Config {
 fn definitions() -> &'static [Value] {
     static MADE: OnceLock<Vec<Value>> = OnceLock::new();
     MADE.get_or_init(|| {
-        let crds = crd::crds().into_iter();
-        crds.map(|crd| serde_json::to_value(&crd).expect("a CRD is plain data"))
+        let crds = crd::crds().iter();
+        crds.map(|crd| serde_json::to_value(crd).expect("a CRD is plain data"))
             .collect()
     })
 }

@@ -47,7 +47,7 @@ async fn measure(binary: &Path) {
     let clock = Clock::starting_at(now());
     let kube = Kube::new(clock, 1);
     for crd in crd::crds() {
-        let object = serde_json::to_value(&crd).unwrap();
+        let object = serde_json::to_value(crd).unwrap();
         kube.create("customresourcedefinitions.apiextensions.k8s.io", object)
             .unwrap();
     }

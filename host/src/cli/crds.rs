@@ -28,7 +28,7 @@ fn apply(args: &Crds, out: &mut impl Write) -> Result<Exit, Box<dyn Error>> {
         .enable_all()
         .build()?;
     let client = runtime.block_on(Client::connect(args.kubeconfig.as_deref()))?;
-    for (name, outcome) in runtime.block_on(install::apply(&client, &crd::crds()))? {
+    for (name, outcome) in runtime.block_on(install::apply(&client, crd::crds()))? {
         writeln!(out, "{name} {outcome}")?;
     }
     Ok(Exit::Success)

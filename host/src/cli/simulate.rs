@@ -175,7 +175,7 @@ fn furnish(simulated: &SimulatedKube, kubelets: &Kubelets) {
         .create("namespaces", json!({ "metadata": { "name": NAMESPACE } }))
         .expect("a new cluster has four other namespaces");
     for crd in crd::crds() {
-        let object = serde_json::to_value(&crd).expect("a CRD is plain data");
+        let object = serde_json::to_value(crd).expect("a CRD is plain data");
         simulated
             .kube
             .create("customresourcedefinitions.apiextensions.k8s.io", object)

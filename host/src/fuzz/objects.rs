@@ -175,7 +175,7 @@ mod tests {
     fn the_seeds_are_records_with_every_field() {
         for object in seeds() {
             let kind = object["kind"].as_str().unwrap();
-            let mut definitions = crds().into_iter();
+            let mut definitions = crds().iter();
             let definition = definitions.find(|crd| crd.spec.names.kind == kind).unwrap();
             let schema = serde_json::to_value(&definition.spec.versions[0].schema).unwrap();
             let unset = unset(&schema["openAPIV3Schema"], &[object], kind);

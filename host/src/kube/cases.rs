@@ -68,7 +68,7 @@ pub(super) const OURS: &str = "/apis/kproxide.dev/v1alpha1";
 /// The definitions, served.
 pub(super) async fn install(client: &Client) {
     for crd in crd::crds() {
-        create(client, CRDS, serde_json::to_value(&crd).unwrap()).await;
+        create(client, CRDS, serde_json::to_value(crd).unwrap()).await;
         let plural = &crd.spec.names.plural;
         eventually(async || {
             send(client, "GET", &format!("{OURS}/{plural}"), &Value::Null)

@@ -186,7 +186,7 @@ mod tests {
     fn each_definition_says_which_kproxide_it_is_of() {
         for definition in crds() {
             let annotations = definition.metadata.annotations.as_ref();
-            let version = annotated(name_of(&definition), annotations).unwrap();
+            let version = annotated(name_of(definition), annotations).unwrap();
             assert_eq!(version.unwrap().to_string(), env!("CARGO_PKG_VERSION"));
         }
     }

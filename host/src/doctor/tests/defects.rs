@@ -286,7 +286,7 @@ fn record(manifest: &str) -> Value {
 }
 
 fn definition(name: &str) -> Value {
-    let all = crate::kube::crd::crds().into_iter();
+    let all = crate::kube::crd::crds().iter();
     let mut all = all.map(|crd| serde_json::to_value(crd).unwrap());
     all.find(|crd| crd["metadata"]["name"] == name).unwrap()
 }

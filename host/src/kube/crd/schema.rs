@@ -1,5 +1,7 @@
 //! From types to the CustomResourceDefinitions that the API server takes.
 
+use std::sync::OnceLock;
+
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt as _;
 use serde_json::{Value, json};
@@ -8,18 +10,21 @@ use super::{
     LEDGER_NAME, Ledger, NodeClaim, NodeClass, NodePool, ProxmoxCluster, VERSION_ANNOTATION,
 };
 
-/// The five definitions, in a fixed order.
-pub fn crds() -> Vec<CustomResourceDefinition> {
-    [
-        ProxmoxCluster::crd(),
-        NodeClass::crd(),
-        NodePool::crd(),
-        NodeClaim::crd(),
-        Ledger::crd(),
-    ]
-    .into_iter()
-    .map(tidied)
-    .collect()
+/// The five definitions, in a fixed order. They are made once in a process.
+pub fn crds() -> &'static [CustomResourceDefinition] {
+    static MADE: OnceLock<Vec<CustomResourceDefinition>> = OnceLock::new();
+    MADE.get_or_init(|| {
+        [
+            ProxmoxCluster::crd(),
+            NodeClass::crd(),
+            NodePool::crd(),
+            NodeClaim::crd(),
+            Ledger::crd(),
+        ]
+        .into_iter()
+        .map(tidied)
+        .collect()
+    })
 }
 
 /// The five definitions as YAML documents; the same text on every run.
@@ -37,7 +42,7 @@ pub(in crate::kube) fn spec_of(kind: &str) -> Value {
 
 fn schema_of(kind: &str) -> Value {
     let crd = crds()
-        .into_iter()
+        .iter()
         .find(|crd| crd.spec.names.kind == kind)
         .expect("a kind of ours");
     serde_json::to_value(crd).expect("a definition is plain data")["spec"]["versions"][0]["schema"]
@@ -130,7 +135,7 @@ mod tests {
             std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts/kproxide/crds");
         for crd in crds() {
             let path = folder.join(format!("{}.yaml", crd.spec.names.plural));
-            let text = crd_yaml(&crd);
+            let text = crd_yaml(crd);
             if std::env::var_os("KPROXIDE_UPDATE").is_some() {
                 std::fs::create_dir_all(&folder).unwrap();
                 std::fs::write(&path, &text).unwrap();
@@ -147,8 +152,8 @@ mod tests {
     #[test]
     fn yaml_reads_back_as_the_same_definitions() {
         for crd in crds() {
-            let back: CustomResourceDefinition = serde_saphyr::from_str(&crd_yaml(&crd)).unwrap();
-            assert_eq!(back, crd);
+            let back: CustomResourceDefinition = serde_saphyr::from_str(&crd_yaml(crd)).unwrap();
+            assert_eq!(back, *crd);
         }
     }
 
