@@ -55,7 +55,7 @@ fn the_containerfile_and_cargo_image_make_the_same_image() {
 }
 
 #[test]
-fn the_containerfile_builds_what_the_tests_build() {
+fn the_containerfile_builds_what_cargo_image_builds() {
     let text = fs::read_to_string(repository().join("host/Containerfile")).unwrap();
     let stages: Vec<&str> = text.split("\nFROM ").skip(1).collect();
     let [program, files, _] = stages.as_slice() else {

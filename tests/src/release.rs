@@ -5,18 +5,28 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What an optimized build is made with, besides cargo's arguments: variables of its environment.
-pub const RELEASE_ENVIRONMENT: [(&str, &str); 2] = [
-    // Going over all units of a crate once more takes a fifth longer to build than it saves the tests in speed.
-    ("CARGO_PROFILE_RELEASE_LTO", "off"),
-    // Clippy looks at the build with all features; that this one has no warnings either, only this says. The alias `cargo sim` has the same flags.
-    ("RUSTFLAGS", "-C target-feature=+crt-static -D warnings"),
-];
+/// What is shipped is built with this, besides cargo's arguments: variables of its environment.
+///
+/// Clippy looks at the build with all features; that this one has no warnings either, only `-D warnings` says. The alias `cargo sim` has the same flags.
+pub const RELEASE_ENVIRONMENT: [(&str, &str); 1] =
+    [("RUSTFLAGS", "-C target-feature=+crt-static -D warnings")];
+
+/// What the tests run is built with this too: going over all units of a crate once more takes a fifth longer to build, and saves the tests less.
+const TESTED_ENVIRONMENT: [(&str, &str); 1] = [("CARGO_PROFILE_RELEASE_LTO", "off")];
 
 /// What is built of kproxide for the image: no simulator.
 pub const KPROXIDE: [&str; 2] = ["--package=kproxide", "--no-default-features"];
 
-/// The release binary of kproxide as the image has it, or the one that `KPROXIDE_E2E_BINARY` names: see [`release_binary`].
+/// The release binary of kproxide for the image.
+///
+/// # Panics
+///
+/// When it cannot be built.
+pub fn shipped_binary(target: &Path) -> PathBuf {
+    built(target, &KPROXIDE, "kproxide", &[])
+}
+
+/// As [`shipped_binary`], but for the last pass of its optimization; or the one that `KPROXIDE_E2E_BINARY` names: see [`release_binary`].
 ///
 /// # Panics
 ///
@@ -37,6 +47,10 @@ pub fn release_binary(target: &Path, arguments: &[&str], name: &str, given: &str
         return fs::canonicalize(&path)
             .unwrap_or_else(|error| panic!("{given}={}: {error}", path.display()));
     }
+    built(target, arguments, name, &TESTED_ENVIRONMENT)
+}
+
+fn built(target: &Path, arguments: &[&str], name: &str, environment: &[(&str, &str)]) -> PathBuf {
     let lock = File::create(target.join("release.lock")).expect("the target folder takes files");
     lock.lock().expect("the target folder has locks");
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
@@ -47,7 +61,8 @@ pub fn release_binary(target: &Path, arguments: &[&str], name: &str, given: &str
         .arg(format!("--target={triple}"))
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
         .env("CARGO_TARGET_DIR", target)
-        .envs(RELEASE_ENVIRONMENT);
+        .envs(RELEASE_ENVIRONMENT)
+        .envs(environment.iter().copied());
     // What clippy and the outer cargo leave behind would make this another build.
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy().into_owned();

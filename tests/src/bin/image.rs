@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use kproxide_testkit::{kproxide_binary, require_packager};
+use kproxide_testkit::{require_packager, shipped_binary};
 
 #[expect(
     clippy::print_stdout,
@@ -23,7 +23,7 @@ fn main() -> ExitCode {
     let Some(packager) = require_packager() else {
         return ExitCode::FAILURE;
     };
-    let binary = kproxide_binary(target);
+    let binary = shipped_binary(target);
     match packager.image(&binary, target) {
         Ok(image) => {
             println!("{image}");
