@@ -1,10 +1,13 @@
-//! 1000 Nodes and 30,000 pods as an API server really sends them: of 300 Deployments, with probes, volumes, statuses and managed fields.
+//! 1000 Nodes, 30,000 pods and 10,000 PersistentVolumeClaims as an API server really sends them: of 300 Deployments, with probes, volumes, statuses and
+//! managed fields.
 
 use kproxide_simulator::kube::{Kube, fixtures};
 use serde_json::{Value, json};
 
 pub(crate) const NODES: usize = 1_000;
 pub(crate) const PODS: usize = 30_000;
+/// Every third pod has a PersistentVolumeClaim, bound to a volume that every Node reaches.
+pub(crate) const CLAIMS: usize = PODS / 3;
 const PODS_PER_DEPLOYMENT: usize = 100;
 /// Of each pod, as JSON.
 const POD_BYTES: usize = 6 << 10;
@@ -47,6 +50,11 @@ fn run_pod(kube: &Kube, index: usize, padding: &str) -> Value {
     let mut pod = pod(index);
     pod["metadata"]["annotations"]["example.com/rendered"] = json!(padding);
     pod["metadata"]["managedFields"] = managed_fields();
+    if index % 3 == 0 {
+        for (resource, object) in volume(index) {
+            kube.create(resource, object).unwrap();
+        }
+    }
     let mut pod = kube.create("pods", pod).unwrap();
     pod["status"] = pod_status(index);
     kube.update("pods", "status", pod).unwrap()
@@ -104,7 +112,52 @@ fn node(index: usize) -> Value {
     node
 }
 
+/// The claim of this pod, and its volume.
+fn volume(index: usize) -> [(&'static str, Value); 2] {
+    let (claim, volume) = (claim_name(index), format!("pvc-{index:032x}"));
+    let namespace = namespace(index / PODS_PER_DEPLOYMENT);
+    let capacity = json!({ "storage": "8Gi" });
+    let made = json!({
+        "apiVersion": "v1", "kind": "PersistentVolume",
+        "metadata": { "name": volume, "managedFields": managed_fields() },
+        "spec": {
+            "capacity": capacity, "accessModes": ["ReadWriteOnce"], "storageClassName": "replicated",
+            "persistentVolumeReclaimPolicy": "Delete", "volumeMode": "Filesystem",
+            "claimRef": { "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": namespace, "name": claim },
+            "csi": { "driver": "driver.longhorn.io", "volumeHandle": volume, "fsType": "ext4" },
+        },
+        "status": { "phase": "Bound" },
+    });
+    let asked = json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": { "name": claim, "namespace": namespace, "managedFields": managed_fields() },
+        "spec": {
+            "accessModes": ["ReadWriteOnce"], "resources": { "requests": capacity }, "storageClassName": "replicated",
+            "volumeMode": "Filesystem", "volumeName": volume,
+        },
+        "status": { "phase": "Bound", "accessModes": ["ReadWriteOnce"], "capacity": capacity },
+    });
+    [
+        ("persistentvolumes", made),
+        ("persistentvolumeclaims", asked),
+    ]
+}
+
+fn claim_name(index: usize) -> String {
+    format!("data-{}-{index:05}", deployment(index))
+}
+
 fn pod(index: usize) -> Value {
+    let data = (index % 3 == 0).then(
+        || json!({ "name": "data", "persistentVolumeClaim": { "claimName": claim_name(index) } }),
+    );
+    let mut pod = pod_without_data(index);
+    let volumes = pod["spec"]["volumes"].as_array_mut();
+    volumes.unwrap().extend(data);
+    pod
+}
+
+fn pod_without_data(index: usize) -> Value {
     let service = deployment(index);
     let environment: Vec<_> = ["LOG_LEVEL", "DATABASE_HOST", "DATABASE_NAME", "CACHE_URL", "REGION", "FEATURES"]
         .into_iter()

@@ -20,6 +20,9 @@ use crate::spread::spread;
 /// How many pods one workload has: a workload is a shape.
 const PODS_PER_WORKLOAD: usize = 100;
 
+/// Pods that change at once.
+const MANY: usize = 1_000;
+
 /// What a size is measured at.
 struct Size {
     nodes: usize,
@@ -101,6 +104,32 @@ fn measure(group: &mut BenchmarkGroup<'_, WallTime>, scene: &Scene) {
             },
             |pod| {
                 world.apply(pod);
+                let plan = quietly(&world);
+                world.remember(&plan);
+                plan
+            },
+            BatchSize::SmallInput,
+        );
+    });
+
+    let many: Vec<_> = scene.pods.iter().take(MANY).collect();
+    group.bench_function("tick, 1000 pods changed", |bencher| {
+        bencher.iter_batched(
+            || {
+                is_ready = !is_ready;
+                let ready = |(key, pod): &(&PodKey, &PodFacts)| {
+                    let pod = PodFacts {
+                        ready: is_ready,
+                        ..(*pod).clone()
+                    };
+                    changed(key, pod)
+                };
+                many.iter().map(ready).collect::<Vec<_>>()
+            },
+            |pods| {
+                for pod in pods {
+                    world.apply(pod);
+                }
                 let plan = quietly(&world);
                 world.remember(&plan);
                 plan

@@ -5,6 +5,7 @@
 mod burst;
 mod cluster;
 mod diverse;
+mod estimate;
 mod spread;
 mod thinning;
 
@@ -15,6 +16,7 @@ criterion_group!(
     burst::benches,
     cluster::benches,
     diverse::benches,
+    estimate::benches,
     thinning::benches
 );
 criterion_main!(benches);
