@@ -99,6 +99,8 @@ pub enum Refusal {
         left: i64,
     },
     NotWhatPodsNeed,
+    /// The policy's score was as high or higher here.
+    Preferred,
     TakenBefore,
     Policy {
         policy: String,
@@ -243,6 +245,7 @@ impl fmt::Display for Refusal {
             Self::NotWhatPodsNeed => {
                 f.write_str("a machine here would not carry the labels that its pods need")
             }
+            Self::Preferred => f.write_str("its pods prefer another hypervisor"),
             Self::TakenBefore => f.write_str("machines planned before this one take its room"),
             Self::Policy { policy, reason } => write!(f, "policy {policy}: {reason}"),
         }

@@ -94,6 +94,13 @@ fn unlabelled<'s>(spec: &'s PodSpec, labels: &Labels) -> Option<&'s str> {
     keys.into_iter().find(|key| !labels.contains_key(*key))
 }
 
+/// How much of what the pod prefers such a Node has: the sum of the weights of the terms that match, as kube-scheduler counts.
+pub(crate) fn preference(spec: &PodSpec, name: &str, labels: &Labels) -> i64 {
+    let terms = spec.node_preferences.iter();
+    let matching = terms.filter(|it| term_matches(&it.term, name, labels));
+    matching.map(|it| i64::from(it.weight)).sum()
+}
+
 /// An empty term matches no Node, as the API says.
 pub(crate) fn term_matches(term: &NodeSelectorTerm, name: &str, labels: &Labels) -> bool {
     let NodeSelectorTerm {

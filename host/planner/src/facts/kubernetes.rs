@@ -103,6 +103,9 @@ pub struct PodSpec {
     pub node_selector: BTreeMap<String, String>,
     /// Required node affinity: terms are alternatives. `None`: no such requirement; an empty list matches nothing.
     pub node_affinity: Option<Vec<NodeSelectorTerm>>,
+    /// Preferred node affinity. It decides between machines of equal cost, and no machine is made for it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub node_preferences: Vec<NodePreference>,
     pub tolerations: Vec<Toleration>,
     pub priority: i32,
     pub scheduler_name: Option<Arc<str>>,
@@ -203,6 +206,14 @@ impl Default for SpreadConstraint {
             honors_taints: false,
         }
     }
+}
+
+/// A wish: it counts this much if the term matches.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct NodePreference {
+    /// From 1 to 100.
+    pub weight: i32,
+    pub term: NodeSelectorTerm,
 }
 
 /// All expressions of both lists must hold.

@@ -51,6 +51,7 @@ mod states;
 mod topology;
 mod unexpected_taints;
 mod volumes;
+mod wishes;
 
 use jiff::Timestamp;
 

@@ -2,6 +2,7 @@
 
 mod apart;
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -77,8 +78,8 @@ pub(super) struct Packing<'w> {
 }
 
 impl Packing<'_> {
-    /// More pods placed, then cheaper machines, then fewer of them.
-    fn is_better_than(&self, other: &Self, pool: &PoolPlan<'_>) -> bool {
+    /// More pods placed, then cheaper machines, then fewer of them, then those that pods prefer.
+    fn is_better_than(&self, other: &Self, pool: &PoolPlan<'_>, demands: &[Demand<'_>]) -> bool {
         let key = |packing: &Self| {
             let left: u64 = packing.left.iter().map(|left| u64::from(*left)).sum();
             let cost: u128 = packing
@@ -88,7 +89,11 @@ impl Packing<'_> {
                 .sum();
             (left, cost, packing.orders.len())
         };
-        key(self) < key(other)
+        match key(self).cmp(&key(other)) {
+            Ordering::Less => true,
+            Ordering::Equal => self.preference(pool, demands) > other.preference(pool, demands),
+            Ordering::Greater => false,
+        }
     }
 }
 
@@ -116,7 +121,7 @@ pub(super) fn pack<'w>(
         };
         packer.fill();
         packer.shrink(&by_cost);
-        if packer.packing.is_better_than(&best, pool) {
+        if packer.packing.is_better_than(&best, pool, demands) {
             best = packer.packing;
         }
     }

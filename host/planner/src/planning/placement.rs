@@ -27,7 +27,7 @@ use crate::report::{Limit, NoAnswer, PlacementReport, RejectedHypervisor, Severi
 /// When a choice could take the room of later orders, this many of them are considered.
 const LOOK_AHEAD: usize = 64;
 /// Hypervisors that are named as rejected for one machine.
-const REJECTED_NAMED_MAX: usize = 5;
+pub(super) const REJECTED_NAMED_MAX: usize = 5;
 
 #[derive(Default)]
 pub(super) struct Placing {
@@ -35,7 +35,7 @@ pub(super) struct Placing {
     pub(super) wanted: Vec<Wanted>,
     is_sorted: bool,
     /// The order that is being placed.
-    next: usize,
+    pub(super) next: usize,
     /// Orders of this tick; those after it wait.
     batch: usize,
     /// With the hypervisors that cannot take its machine.
@@ -209,6 +209,7 @@ impl<'w> Planning<'w> {
                 let rejected = self.rejections(&question, &ranking, refused_by_us);
                 return match self.choose(&question, &ranking) {
                     Some(chosen) => {
+                        let rejected = self.less_preferred(&question, &ranking, &chosen, rejected);
                         let answer = (ranking, digest, fallback, states);
                         self.launch(&question, chosen, answer, rejected);
                     }
@@ -231,7 +232,8 @@ impl<'w> Planning<'w> {
         self.drop_order(refused(failure));
     }
 
-    /// The best placement that leaves room for as many later orders as there was before; the best of all if none does.
+    /// The best placement that leaves room for as many later orders as there was before; the best of all if none does. What
+    /// the pods prefer comes before the policy's score.
     fn choose(&mut self, question: &RankQuestion, ranking: &Ranking) -> Option<Scored> {
         let id = |scored: &Scored| &question.candidates[scored.index as usize].hypervisor.id;
         let is_possible = |scored: &&Scored| {
@@ -240,7 +242,11 @@ impl<'w> Planning<'w> {
                 && candidate.is_some_and(|candidate| candidate.ineligible.is_none())
         };
         let mut placements: Vec<&Scored> = ranking.placements.iter().filter(is_possible).collect();
-        placements.sort_by(|a, b| b.score.total_cmp(&a.score).then_with(|| id(a).cmp(id(b))));
+        placements.sort_by(|a, b| {
+            let preferred = self.preference(b.index).cmp(&self.preference(a.index));
+            let scored = b.score.total_cmp(&a.score);
+            preferred.then(scored).then_with(|| id(a).cmp(id(b)))
+        });
         let before = self.placeable(&self.placing.room);
         let leaves_room = |scored: &&&Scored| {
             let wanted = &self.placing.wanted[self.placing.next];

@@ -37,6 +37,7 @@ mod served;
 mod topology;
 mod two;
 mod volumes;
+mod wishes;
 
 use crate::claim::{Condition, Phase};
 use crate::facts::{ClaimCondition, ClaimFacts, ClaimStatus};

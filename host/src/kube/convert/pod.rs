@@ -5,21 +5,24 @@ use std::sync::Arc;
 
 use kproxide_planner::eviction::{Protection, protection};
 use kproxide_planner::facts::{
-    DaemonSetFacts, HostPort, LabelSelector, Labels, Namespaces, NodeSelectorTerm, Operator, Owner,
-    PodFacts, PodPhase, PodSpec, PodTerm, Requirement, SpreadConstraint, TaintEffect, Toleration,
+    DaemonSetFacts, HostPort, LabelSelector, Labels, Namespaces, Operator, Owner, PodFacts,
+    PodPhase, PodSpec, PodTerm, Requirement, SpreadConstraint, TaintEffect, Toleration,
 };
 use kproxide_planner::ids::{NodeName, PodKey, Uid};
 use kproxide_planner::keys;
 use kproxide_planner::resources::{InitContainer, PodLevelRequests, Resources, pod_requests};
 use kube::api::ObjectMeta;
 
+mod affinity;
+
+pub(super) use self::affinity::requirement_facts;
+use self::affinity::{preference_facts, term_facts};
 use super::storage::pod_claims;
 use super::{created, filled, flagged_in};
 use crate::kube::crd::Amount;
 use crate::kube::view::{
     AffinityView, ContainerView, DaemonSetView, PodSpecView, PodStatusView, PodTermView, PodView,
-    PodVolumeView, RequirementView, ResourcesView, SelectorView, SpreadView, TermView,
-    TolerationView,
+    PodVolumeView, ResourcesView, SelectorView, SpreadView, TolerationView,
 };
 
 pub(in crate::kube) fn object_key(meta: &ObjectMeta) -> PodKey {
@@ -186,6 +189,8 @@ fn pod_spec_facts(spec: &PodSpecView, labels: Option<&Labels>, status: &PodStatu
     } = spec;
     let mut unsupported = Unsupported::default();
 
+    let node_preferences = node_affinity.preferred.iter().filter_map(preference_facts);
+    let node_preferences = node_preferences.collect();
     let node_affinity = node_affinity.required.as_ref().map(|required| {
         required
             .node_selector_terms
@@ -240,6 +245,7 @@ fn pod_spec_facts(spec: &PodSpecView, labels: Option<&Labels>, status: &PodStatu
         requests,
         node_selector: node_selector.clone(),
         node_affinity,
+        node_preferences,
         tolerations,
         priority: priority.unwrap_or_default(),
         scheduler_name: scheduler_name.as_deref().map(Arc::from),
@@ -410,49 +416,6 @@ fn read(
     Resources::requested(texts).unwrap_or_else(|problem| {
         unsupported.field(&format!("{field}: {problem}: {}", problem.source));
         Resources::default()
-    })
-}
-
-fn term_facts(term: &TermView, unsupported: &mut Unsupported) -> NodeSelectorTerm {
-    let mut read = |list: &[RequirementView]| -> Vec<Requirement> {
-        list.iter()
-            .filter_map(|one| {
-                let read = requirement_facts(one);
-                if read.is_none() {
-                    unsupported.field(&format!(
-                        "spec.affinity.nodeAffinity: operator {}",
-                        one.operator
-                    ));
-                }
-                read
-            })
-            .collect()
-    };
-    NodeSelectorTerm {
-        match_expressions: read(&term.match_expressions),
-        match_fields: read(&term.match_fields),
-    }
-}
-
-/// `None`: an operator of a later Kubernetes.
-pub(super) fn requirement_facts(requirement: &RequirementView) -> Option<Requirement> {
-    let operator = match requirement.operator.as_str() {
-        "In" => Operator::In,
-        "NotIn" => Operator::NotIn,
-        "Exists" => Operator::Exists,
-        "DoesNotExist" => Operator::DoesNotExist,
-        "Gt" => Operator::Gt,
-        "Lt" => Operator::Lt,
-        _ => return None,
-    };
-    Some(Requirement {
-        key: requirement.key.as_str().into(),
-        operator,
-        values: requirement
-            .values
-            .iter()
-            .map(|it| it.as_str().into())
-            .collect(),
     })
 }
 

@@ -15,7 +15,7 @@ pub(super) use custom::fields;
 pub(super) use node::{NodeView, TaintView};
 pub(super) use pod::{
     AffinityView, ContainerView, PodSpecView, PodStatusView, PodTermView, PodView, PodVolumeView,
-    RequirementView, ResourcesView, SpreadView, TermView, TolerationView,
+    PreferredView, RequirementView, ResourcesView, SpreadView, TermView, TolerationView,
 };
 pub(super) use policy::{
     DaemonSetView, DisruptionBudgetView, NamespaceView, SelectorView, VolumeAttachmentView,

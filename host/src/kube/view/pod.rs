@@ -237,6 +237,19 @@ pub(in crate::kube) struct AffinityView {
 pub(in crate::kube) struct NodeAffinityView {
     #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution")]
     pub(in crate::kube) required: Option<TermsView>,
+    #[serde(
+        rename = "preferredDuringSchedulingIgnoredDuringExecution",
+        deserialize_with = "or_default"
+    )]
+    pub(in crate::kube) preferred: Vec<PreferredView>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::kube) struct PreferredView {
+    pub(in crate::kube) weight: i32,
+    #[serde(deserialize_with = "or_default")]
+    pub(in crate::kube) preference: TermView,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -49,7 +49,7 @@ fn any_spec() -> impl Strategy<Value = PodSpec> {
     )
 }
 
-/// Rules about pods of the apps `even` and `odd`, of which every group of pods is one.
+/// Rules about pods of the apps `even` and `odd`, of which every group of pods is one; or wishes.
 fn rule_neighbours(spec: &mut PodSpec, which: usize) {
     let (host, zone) = ("kubernetes.io/hostname", "topology.kubernetes.io/zone");
     let selector = |app: &str| {
@@ -69,6 +69,17 @@ fn rule_neighbours(spec: &mut PodSpec, which: usize) {
         min_domains,
         ..SpreadConstraint::default()
     };
+    let wish = |key: &str, value: &str, weight: i32| NodePreference {
+        weight,
+        term: NodeSelectorTerm {
+            match_expressions: vec![Requirement {
+                key: key.into(),
+                operator: Operator::In,
+                values: vec![value.into()],
+            }],
+            match_fields: vec![],
+        },
+    };
     match which {
         0 => spec.pod_anti_affinity = vec![term(host, "even")],
         1 => spec.pod_anti_affinity = vec![term(zone, "odd")],
@@ -77,6 +88,8 @@ fn rule_neighbours(spec: &mut PodSpec, which: usize) {
         4 => spec.spread = vec![spread(zone, 1)],
         5 => spec.spread = vec![spread(host, 1)],
         6 => spec.spread = vec![spread(zone, 3)],
+        7 => spec.node_preferences = vec![wish(zone, "beta", 30), wish(zone, "gamma", 20)],
+        8 => spec.node_preferences = vec![wish("rack", "r1", 1)],
         _ => {}
     }
 }

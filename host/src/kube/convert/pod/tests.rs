@@ -379,15 +379,26 @@ fn volumes_on_the_node_are_seen() {
 #[test]
 fn affinity_and_tolerations_are_read() {
     let pod = spec(json!({
-        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
-            {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]},
-            {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]},
-        ]}}},
+        "affinity": {"nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+                {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]},
+                {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]},
+            ]},
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": 7, "preference": {"matchExpressions": [{"key": "ssd", "operator": "Exists"}]}},
+                {"weight": 9, "preference": {"matchExpressions": [{"key": "ssd", "operator": "IsNew"}]}},
+            ],
+        }},
         "tolerations": [{"operator": "Exists"}, {"key": "a", "value": "b", "effect": "NoSchedule"}],
     }));
     let terms = pod.node_affinity.unwrap();
     assert_eq!(terms[0].match_expressions[0].operator, Operator::Exists);
     assert_eq!(&*terms[1].match_fields[0].values[0], "n1");
+    // A wish with an operator of a later Kubernetes is left out, and the pod is served.
+    let wishes = pod.node_preferences.iter();
+    let wishes = wishes.map(|it| (it.weight, &*it.term.match_expressions[0].key));
+    assert_eq!(wishes.collect::<Vec<_>>(), [(7, "ssd")]);
+    assert_eq!(pod.unsupported, []);
     assert_eq!(pod.tolerations[0].key, None);
     assert_eq!(pod.tolerations[1].effect, Some(TaintEffect::NoSchedule));
 }

@@ -1,0 +1,87 @@
+//! What pods prefer of their Node, by its labels: it decides between machines of equal cost, and between the hypervisors that
+//! the policy offers. No machine is made for it, and none is dearer.
+
+use std::collections::BTreeMap;
+
+use super::Planning;
+use super::packing::{Demand, Order, Packing};
+use super::placement::REJECTED_NAMED_MAX;
+use super::pools::{Offer, PoolPlan};
+use super::scale_up::Purpose;
+use crate::facts::PodSpec;
+use crate::question::{RankQuestion, Ranking, Scored};
+use crate::refusal::{Refusal, Refused};
+use crate::selector;
+
+impl Offer<'_> {
+    /// How much of what these pods prefer a machine there would have.
+    fn preference<'p>(&self, place: usize, pods: impl Iterator<Item = (&'p PodSpec, u32)>) -> i64 {
+        let profile = &self.profiles[place];
+        pods.map(|(spec, count)| {
+            i64::from(count) * selector::preference(spec, &profile.name, &profile.labels)
+        })
+        .sum()
+    }
+}
+
+impl Packing<'_> {
+    /// How much of what pods prefer these machines have, each where it has most.
+    pub(super) fn preference(&self, pool: &PoolPlan<'_>, demands: &[Demand<'_>]) -> i64 {
+        if demands.iter().all(|it| it.spec.node_preferences.is_empty()) {
+            return 0;
+        }
+        let spec_of: BTreeMap<usize, &PodSpec> =
+            demands.iter().map(|it| (it.need, it.spec)).collect();
+        let of_order = |order: &Order| {
+            let offer = &pool.offers[order.offer];
+            let places = (0..offer.profiles.len()).filter(|place| order.sites.contains(*place));
+            let pods = || {
+                order
+                    .pods
+                    .iter()
+                    .map(|(need, count)| (spec_of[need], *count))
+            };
+            places.map(|place| offer.preference(place, pods())).max()
+        };
+        self.orders.iter().filter_map(of_order).sum()
+    }
+}
+
+impl Planning<'_> {
+    /// How much of what the pods of this order prefer its machine would have there.
+    pub(super) fn preference(&self, place: u32) -> i64 {
+        let wanted = &self.placing.wanted[self.placing.next];
+        if wanted.purpose != Purpose::Pods {
+            return 0;
+        }
+        let offer = &self.pools[wanted.pool].offers[wanted.order.offer];
+        let pods = wanted.order.pods.iter();
+        let pods = pods.map(|(need, count)| (&*self.needs[*need].spec, *count));
+        offer.preference(place as usize, pods)
+    }
+
+    /// With the hypervisors that the policy liked as much or better, and the pods less.
+    pub(super) fn less_preferred(
+        &self,
+        question: &RankQuestion,
+        ranking: &Ranking,
+        chosen: &Scored,
+        mut rejected: Vec<Refused>,
+    ) -> Vec<Refused> {
+        let most = self.preference(chosen.index);
+        for scored in &ranking.placements {
+            let Some(candidate) = question.candidates.get(scored.index as usize) else {
+                continue;
+            };
+            let hypervisor = &candidate.hypervisor.id;
+            if scored.score >= chosen.score
+                && self.preference(scored.index) < most
+                && rejected.iter().all(|(refused, _)| refused != hypervisor)
+            {
+                rejected.push((hypervisor.clone(), Refusal::Preferred));
+            }
+        }
+        rejected.truncate(REJECTED_NAMED_MAX);
+        rejected
+    }
+}
