@@ -241,14 +241,19 @@ impl<'w> Planning<'w> {
             scored.score.is_finite()
                 && candidate.is_some_and(|candidate| candidate.ineligible.is_none())
         };
-        let mut placements: Vec<&Scored> = ranking.placements.iter().filter(is_possible).collect();
-        placements.sort_by(|a, b| {
-            let preferred = self.preference(b.index).cmp(&self.preference(a.index));
+        let possible = ranking.placements.iter().filter(is_possible);
+        let mut placements: Vec<(i64, &Scored)> = possible
+            .map(|scored| (self.preference(scored.index), scored))
+            .collect();
+        placements.sort_by(|(preferred_a, a), (preferred_b, b)| {
             let scored = b.score.total_cmp(&a.score);
-            preferred.then(scored).then_with(|| id(a).cmp(id(b)))
+            preferred_b
+                .cmp(preferred_a)
+                .then(scored)
+                .then_with(|| id(a).cmp(id(b)))
         });
         let before = self.placeable(&self.placing.room);
-        let leaves_room = |scored: &&&Scored| {
+        let leaves_room = |(_, scored): &&(i64, &Scored)| {
             let wanted = &self.placing.wanted[self.placing.next];
             let offer = &self.pools[wanted.pool].offers[wanted.order.offer];
             let Ok(site) = &offer.sites[scored.index as usize] else {
@@ -262,7 +267,7 @@ impl<'w> Planning<'w> {
             0 => placements.first(),
             _ => placements.iter().find(leaves_room).or(placements.first()),
         };
-        chosen.map(|scored| (*scored).clone())
+        chosen.map(|(_, scored)| (*scored).clone())
     }
 
     /// How many of the next orders find room, each taking its own.
