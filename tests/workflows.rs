@@ -147,6 +147,8 @@ fn the_assets_of_a_release_are_image_program_and_what_it_is_made_of() {
         .unwrap();
     assert!(!built.contains("--no-default-features"), "{built}");
     let program = read("target/x86_64-unknown-linux-gnu/release/kproxide");
+    let script = fs::read_to_string(stage.at(".ci/assets")).unwrap();
+    assert!(!script.contains("CARGO_PROFILE_"), "{script}");
     let [(_, flags)] = RELEASE_ENVIRONMENT;
     assert_eq!(String::from_utf8(program).unwrap().trim_end(), flags);
     let archive = read("assets/kproxide-0.1.0-linux-amd64.tar.gz");

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use kproxide_testkit::kproxide_binary;
 
-/// The release binary as the image has it: without the simulator, linked statically.
+/// The release binary, without the simulator and linked statically.
 pub(crate) fn kproxide() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT

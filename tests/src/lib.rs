@@ -7,7 +7,7 @@
 //!                                            └──► PodLauncher::launch ──► RunningPod
 //! ```
 //!
-//! [`release_binary`] builds what is shipped, [`Packager`] the image of it, [`Promtool`] checks metrics and alerts. [`oracle::Scheduler`] says what kube-scheduler's filters say.
+//! [`shipped_binary`] builds what is shipped, [`release_binary`] what the tests run of it, [`Packager`] the image of it, [`Promtool`] checks metrics and alerts. [`oracle::Scheduler`] says what kube-scheduler's filters say.
 //!
 //! Nothing here depends on the `kproxide` package. Tests that need its binary live in that package, hand the path over,
 //! and see of kproxide what a user sees: objects, logs, exit codes.

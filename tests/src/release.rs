@@ -60,16 +60,18 @@ fn built(target: &Path, arguments: &[&str], name: &str, environment: &[(&str, &s
         .args(arguments)
         .arg(format!("--target={triple}"))
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
-        .env("CARGO_TARGET_DIR", target)
-        .envs(RELEASE_ENVIRONMENT)
-        .envs(environment.iter().copied());
+        .env("CARGO_TARGET_DIR", target);
     // What clippy and the outer cargo leave behind would make this another build.
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy().into_owned();
-        if name.starts_with("RUSTC") || name == "CARGO_ENCODED_RUSTFLAGS" {
+        let is_of_profile = name.starts_with("CARGO_PROFILE_RELEASE_");
+        if is_of_profile || name.starts_with("RUSTC") || name == "CARGO_ENCODED_RUSTFLAGS" {
             cargo.env_remove(name);
         }
     }
+    cargo
+        .envs(RELEASE_ENVIRONMENT)
+        .envs(environment.iter().copied());
     eprintln!("building the release binary {name}; the first time takes some minutes");
     let built = cargo.status().expect("cargo starts");
     assert!(built.success(), "{cargo:?}: {built}");

@@ -17,7 +17,7 @@ const NAMESPACES: usize = 20;
 pub(crate) fn fill(kube: &Kube) -> usize {
     let trial = Kube::new(*kube.clock(), 0);
     make_namespaces(&trial);
-    let bare = run_pod(&trial, 0, "").to_string().len();
+    let bare = run_pod(&trial, 1, "").to_string().len();
     // What is left goes into one annotation, as a rendered configuration or an injected sidecar's status does.
     let padding = "0123456789abcdef".repeat(POD_BYTES / 16);
     let padding = &padding[..POD_BYTES - bare];
@@ -50,7 +50,7 @@ fn run_pod(kube: &Kube, index: usize, padding: &str) -> Value {
     let mut pod = pod(index);
     pod["metadata"]["annotations"]["example.com/rendered"] = json!(padding);
     pod["metadata"]["managedFields"] = managed_fields();
-    if index % 3 == 0 {
+    if has_data(index) {
         for (resource, object) in volume(index) {
             kube.create(resource, object).unwrap();
         }
@@ -112,7 +112,7 @@ fn node(index: usize) -> Value {
     node
 }
 
-/// The claim of this pod, and its volume.
+/// The claim of a pod that has data, and its volume.
 fn volume(index: usize) -> [(&'static str, Value); 2] {
     let (claim, volume) = (claim_name(index), format!("pvc-{index:032x}"));
     let namespace = namespace(index / PODS_PER_DEPLOYMENT);
@@ -143,12 +143,16 @@ fn volume(index: usize) -> [(&'static str, Value); 2] {
     ]
 }
 
+fn has_data(index: usize) -> bool {
+    index.is_multiple_of(PODS / CLAIMS)
+}
+
 fn claim_name(index: usize) -> String {
     format!("data-{}-{index:05}", deployment(index))
 }
 
 fn pod(index: usize) -> Value {
-    let data = (index % 3 == 0).then(
+    let data = has_data(index).then(
         || json!({ "name": "data", "persistentVolumeClaim": { "claimName": claim_name(index) } }),
     );
     let mut pod = pod_without_data(index);

@@ -1,4 +1,4 @@
-//! What the program takes of memory: the release binary as the image has it, while it lists and watches 1000 Nodes, 30,000 pods of 6 KiB each,
+//! What the program takes of memory: the release binary of the end-to-end cases, while it lists and watches 1000 Nodes, 30,000 pods of 6 KiB each,
 //! managed fields and all, and 10,000 PersistentVolumeClaims with their volumes.
 //!
 //! ```text
@@ -32,8 +32,8 @@ use tokio::runtime::Runtime;
 
 use host::Host;
 
-/// Decimal megabytes.
-const BOUND_MB: u64 = 100;
+/// Decimal megabytes. Nodes and pods take 81 of them. Each claim takes 4.5 kB more: its volume, and its pod, which no other pod equals.
+const BOUND_MB: u64 = 140;
 /// The folder of the token, as the ProxmoxCluster names it.
 const CREDENTIALS: &str = "lab";
 
@@ -88,8 +88,8 @@ async fn measure(binary: &Path) {
     let known = |what: &str| world[what].as_object().map_or(0, |objects| objects.len());
     // The one that was refused came last.
     assert_eq!(
-        (known("nodes"), known("pods")),
-        (load::NODES, load::PODS + 1)
+        (known("nodes"), known("pods"), known("volume_claims")),
+        (load::NODES, load::PODS + 1, load::CLAIMS)
     );
     assert!(
         asked.peak_mb() < BOUND_MB,

@@ -100,7 +100,7 @@ pub struct PlacementReport {
     pub reason: String,
     /// The policy asked for did not answer; why.
     pub fallback: Option<String>,
-    /// Hypervisors that could not take this machine when it was placed, the first few.
+    /// Hypervisors that could not take this machine when it was placed, or that its pods liked less, the first few.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rejected: Vec<Refused>,
     /// The pods that it is for: the first of each shape that gets machines, as in [`PendingShape::example`], and how many.

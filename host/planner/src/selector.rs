@@ -94,7 +94,7 @@ fn unlabelled<'s>(spec: &'s PodSpec, labels: &Labels) -> Option<&'s str> {
     keys.into_iter().find(|key| !labels.contains_key(*key))
 }
 
-/// How much of what the pod prefers such a Node has: the sum of the weights of the terms that match, as kube-scheduler counts.
+/// How much of what the pod prefers such a Node has: the sum of the weights of the terms that match.
 pub(crate) fn preference(spec: &PodSpec, name: &str, labels: &Labels) -> i64 {
     let terms = spec.node_preferences.iter();
     let matching = terms.filter(|it| term_matches(&it.term, name, labels));

@@ -22,7 +22,7 @@ use crate::spread::spread;
 /// How many pods. What is not optimized plans only the fewest.
 const SIZES: &[usize] = match cfg!(debug_assertions) {
     true => &[500],
-    false => &[500, 1_000, 5_000, 10_000, 20_000],
+    false => &[500, 1_000, 5_000, 10_000],
 };
 const TYPES: u32 = 400;
 const ZONE: &str = "topology.kubernetes.io/zone";

@@ -63,7 +63,7 @@ fn planned(world: &World) -> Plan {
     plan(world, at(NOW), LIMITS, spread)
 }
 
-/// Every pod gets a machine, and no machine has a core to spare.
+/// Every pod gets a machine, and no machine has room for one more.
 fn check(plan: &Plan) {
     for row in &plan.report.pending {
         assert!(

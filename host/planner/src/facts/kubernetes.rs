@@ -103,9 +103,6 @@ pub struct PodSpec {
     pub node_selector: BTreeMap<String, String>,
     /// Required node affinity: terms are alternatives. `None`: no such requirement; an empty list matches nothing.
     pub node_affinity: Option<Vec<NodeSelectorTerm>>,
-    /// Preferred node affinity. It decides between machines of equal cost, and no machine is made for it.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub node_preferences: Vec<NodePreference>,
     pub tolerations: Vec<Toleration>,
     pub priority: i32,
     pub scheduler_name: Option<Arc<str>>,
@@ -132,6 +129,10 @@ pub struct PodSpec {
     /// Why no Node helps it now. The World derives it too.
     #[serde(skip)]
     pub volume_wait: Option<Box<VolumeWait>>,
+    /// Preferred node affinity. It decides between machines of equal cost, and no machine is made for it. It comes last: pods
+    /// are packed in the order of what they need.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub node_preferences: Vec<NodePreference>,
 }
 
 /// What pods have in common that can stand in for each other: everything a decision may depend on.

@@ -52,7 +52,7 @@ pub(super) struct Order {
     /// The hypervisors on which it would admit all its pods.
     pub(super) sites: SiteSet,
     /// Where room was found for it; the policy may choose another.
-    site: usize,
+    pub(super) site: usize,
     /// Where it stands makes a difference to its pods or to others: it stays at `site`.
     is_pinned: bool,
     /// Stands for its host name.

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use super::addresses::{address, number, used_addresses};
 use super::claims::ClaimState;
 use super::machines;
+use super::pools::SiteSet;
 use super::room::Room;
 use super::scale_up::{Purpose, Wanted, put_back};
 use super::sites::Site;
@@ -232,8 +233,8 @@ impl<'w> Planning<'w> {
         self.drop_order(refused(failure));
     }
 
-    /// The best placement that leaves room for as many later orders as there was before; the best of all if none does. What
-    /// the pods prefer comes before the policy's score.
+    /// The best placement that leaves room for as many later orders as there was before; the best of all if none does. Then
+    /// the one that the pods prefer more, if every later order finds room beside it.
     fn choose(&mut self, question: &RankQuestion, ranking: &Ranking) -> Option<Scored> {
         let id = |scored: &Scored| &question.candidates[scored.index as usize].hypervisor.id;
         let is_possible = |scored: &&Scored| {
@@ -241,53 +242,58 @@ impl<'w> Planning<'w> {
             scored.score.is_finite()
                 && candidate.is_some_and(|candidate| candidate.ineligible.is_none())
         };
-        let possible = ranking.placements.iter().filter(is_possible);
-        let mut placements: Vec<(i64, &Scored)> = possible
-            .map(|scored| (self.preference(scored.index), scored))
-            .collect();
-        placements.sort_by(|(preferred_a, a), (preferred_b, b)| {
-            let scored = b.score.total_cmp(&a.score);
-            preferred_b
-                .cmp(preferred_a)
-                .then(scored)
-                .then_with(|| id(a).cmp(id(b)))
-        });
-        let before = self.placeable(&self.placing.room);
-        let leaves_room = |(_, scored): &&(i64, &Scored)| {
-            let wanted = &self.placing.wanted[self.placing.next];
-            let offer = &self.pools[wanted.pool].offers[wanted.order.offer];
-            let Ok(site) = &offer.sites[scored.index as usize] else {
-                return false;
-            };
-            let mut room = self.placing.room.clone();
-            room.take(site, offer.size);
-            self.placeable(&room) >= before
+        let mut placements: Vec<&Scored> = ranking.placements.iter().filter(is_possible).collect();
+        placements.sort_by(|a, b| b.score.total_cmp(&a.score).then_with(|| id(a).cmp(id(b))));
+        let later = self.later_orders();
+        let in_batch = self.placing.batch.saturating_sub(self.placing.next + 1);
+        let next = &later[..later.len().min(in_batch).min(LOOK_AHEAD)];
+        let before = self.placeable(self.placing.room.clone(), next);
+        let leaves_room = |scored: &&&Scored| {
+            let room = self.room_beside(scored.index);
+            room.is_some_and(|room| self.placeable(room, next) >= before)
         };
         let chosen = match before {
             0 => placements.first(),
             _ => placements.iter().find(leaves_room).or(placements.first()),
         };
-        chosen.map(|(_, scored)| (*scored).clone())
+        let chosen = *chosen?;
+        Some(self.preferred(&placements, chosen).clone())
     }
 
-    /// How many of the next orders find room, each taking its own.
-    fn placeable(&self, room: &Room) -> usize {
-        let mut room = room.clone();
-        let first = self.placing.next + 1;
-        let orders = self.placing.wanted[..self.placing.batch]
-            .iter()
-            .skip(first)
-            .take(LOOK_AHEAD);
-        orders
-            .filter(|wanted| {
-                let offer = &self.pools[wanted.pool].offers[wanted.order.offer];
-                let place = offer.site_with_room(&wanted.order.sites, &room);
-                if let Some(Ok(site)) = place.map(|place| &offer.sites[place]) {
-                    room.take(site, offer.size);
-                }
-                place.is_some()
-            })
-            .count()
+    /// What is left once the machine of this order has its place there.
+    pub(super) fn room_beside(&self, place: u32) -> Option<Room> {
+        let wanted = &self.placing.wanted[self.placing.next];
+        let offer = &self.pools[wanted.pool].offers[wanted.order.offer];
+        let site = offer.sites[place as usize].as_ref().ok()?;
+        let mut room = self.placing.room.clone();
+        room.take(site, offer.size);
+        Some(room)
+    }
+
+    /// How many of these orders find room, each taking its own: where packing found it, or else elsewhere.
+    pub(super) fn placeable<'o>(&self, mut room: Room, orders: &'o [Wanted]) -> usize {
+        let place = |wanted: &&'o Wanted| {
+            let offer = &self.pools[wanted.pool].offers[wanted.order.offer];
+            let mut own = SiteSet::default();
+            own.insert(wanted.order.site);
+            let places = [&own, &wanted.order.sites];
+            let place = places
+                .into_iter()
+                .find_map(|them| offer.site_with_room(them, &room));
+            if let Some(Ok(site)) = place.map(|place| &offer.sites[place]) {
+                room.take(site, offer.size);
+            }
+            place.is_some()
+        };
+        orders.iter().filter(place).count()
+    }
+
+    /// The orders after this one, those of the next ticks too.
+    pub(super) fn later_orders(&self) -> &[Wanted] {
+        self.placing
+            .wanted
+            .get(self.placing.next + 1..)
+            .unwrap_or_default()
     }
 
     fn launch(

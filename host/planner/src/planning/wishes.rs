@@ -1,6 +1,8 @@
-//! What pods prefer of their Node, by its labels: it decides between machines of equal cost, and between the hypervisors that
-//! the policy offers. No machine is made for it, and none is dearer.
+//! What pods prefer of their Node, by its labels: it decides between types of equal cost, and between the hypervisors that the
+//! policy offers. No machine is made for it, and none becomes dearer for it. It is not looked at where the rules of pods about
+//! their neighbours fix the hypervisor, nor for the replacement of a machine.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::Planning;
@@ -48,8 +50,26 @@ impl Packing<'_> {
 }
 
 impl Planning<'_> {
+    /// The placement that the pods prefer most of those that they prefer to the chosen one; of equal ones the first. Only one
+    /// beside which every later order finds room: a wish costs nobody a machine.
+    pub(super) fn preferred<'s>(
+        &self,
+        placements: &[&'s Scored],
+        chosen: &'s Scored,
+    ) -> &'s Scored {
+        let least = self.preference(chosen.index);
+        let liked = placements.iter().map(|it| (self.preference(it.index), *it));
+        let mut liked: Vec<(i64, &Scored)> = liked.filter(|(much, _)| *much > least).collect();
+        liked.sort_by_key(|(much, _)| Reverse(*much));
+        let later = self.later_orders();
+        let all_fit = |room| self.placeable(room, later) == later.len();
+        let beside = |place: u32| self.room_beside(place).is_some_and(all_fit);
+        let found = liked.into_iter().find(|(_, it)| beside(it.index));
+        found.map_or(chosen, |(_, it)| it)
+    }
+
     /// How much of what the pods of this order prefer its machine would have there.
-    pub(super) fn preference(&self, place: u32) -> i64 {
+    fn preference(&self, place: u32) -> i64 {
         let wanted = &self.placing.wanted[self.placing.next];
         if wanted.purpose != Purpose::Pods {
             return 0;

@@ -53,7 +53,7 @@ fn a_machine_comes_to_the_hypervisor_that_its_pods_prefer_most() {
             .iter()
             .map(|(it, why)| format!("{}: {why}", it.name));
         let texts: Vec<String> = texts.collect();
-        let prefers = "alpha: its pods prefer another hypervisor".to_owned();
+        let prefers = "alpha: the pods of this machine prefer another hypervisor".to_owned();
         assert_eq!(texts.contains(&prefers), expected != "alpha", "{texts:?}");
     }
 }
@@ -104,12 +104,14 @@ fn a_hypervisor_that_pods_prefer_leaves_room_for_later_machines() {
     for other in ["beta", "gamma"] {
         *scene.hypervisor(other) = hypervisor(32, 8);
     }
-    scene.pending("small", 1, preferring("cpu=1", &[(100, ZONE, "alpha")]));
+    // Two that share no machine: the first must not count on the second's place.
+    scene.pending("small", 2, preferring("cpu=1500m", &[(100, ZONE, "alpha")]));
     let mut big = spec("cpu=16 memory=30Gi");
     big.priority = -1;
     scene.pending("big", 1, big);
     let plan = scene.plan();
     let mut places = places(&plan);
     places.sort_unstable();
-    assert_eq!(places, [("large", "alpha"), ("small", "beta")]);
+    let others = [("small", "beta"), ("small", "gamma")];
+    assert_eq!(places, [("large", "alpha"), others[0], others[1]]);
 }
