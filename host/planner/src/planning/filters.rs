@@ -44,7 +44,7 @@ impl<'w> Filters<'w> {
         let is_lower = |other: &PodView<'w>| other.spec().priority < pod.spec().priority;
         let spot = Spot::of(&place.profile);
         let fits = place.fits_without(pod.spec(), is_lower)
-            && self.topology.misfit(pod.shape_id(), spot).is_none();
+            && !self.topology.keeps_away(pod.shape_id(), spot);
         (!fits).then_some(misfit)
     }
 }

@@ -282,7 +282,7 @@ impl<'w> Packer<'_, 'w> {
         } = &mut self.packing;
         let opened = stays.iter_mut().find(|(_, info)| {
             let is_refused = info.node().is_some_and(|node| is_refused(refused, &node));
-            !is_refused && info.takes(spec) && topology.misfit(shape, info.spot()).is_none()
+            !is_refused && info.takes(spec) && !topology.keeps_away(shape, info.spot())
         });
         let Some((index, info)) = opened else {
             return false;
@@ -343,7 +343,7 @@ impl<'w> Packer<'_, 'w> {
     /// The rules of pods about their neighbours keep a pod of this shape away from a machine there.
     fn keeps_away(&self, shape: Id, offer: usize, site: usize, host: &str) -> bool {
         let spot = Spot::to_be_made(&self.pool.offers[offer].profiles[site], host);
-        self.packing.topology.misfit(shape, spot).is_some()
+        self.packing.topology.keeps_away(shape, spot)
     }
 
     fn pin(&mut self, index: usize) {

@@ -330,7 +330,7 @@ impl<'w> ClusterSnapshot<'w> {
             for (index, info) in self.nodes.iter_mut().enumerate() {
                 let is_refused = info.place.node.as_ref().is_some_and(&is_refused);
                 while left > 0 && info.is_open && !is_refused {
-                    if self.topology.misfit(shape, info.spot()).is_some() {
+                    if self.topology.keeps_away(shape, info.spot()) {
                         break;
                     }
                     let most = if one_by_one { 1 } else { left };
@@ -409,7 +409,7 @@ impl<'w> ClusterSnapshot<'w> {
                     ..self.nodes[index].place.clone()
                 };
                 let spot = Spot::of(&place.profile);
-                place.misfit(spec).is_none() && self.topology.misfit(shape, spot).is_none()
+                place.misfit(spec).is_none() && !self.topology.keeps_away(shape, spot)
             })
     }
 
@@ -505,9 +505,7 @@ impl<'w> ClusterSnapshot<'w> {
         let count = self.nodes.len();
         let target = (0..count).map(|step| (first + step) % count).find(|index| {
             let info = &self.nodes[*index];
-            !info.is_coming
-                && info.takes(spec)
-                && self.topology.misfit(shape, info.spot()).is_none()
+            !info.is_coming && info.takes(spec) && !self.topology.keeps_away(shape, info.spot())
         });
         let Some(target) = target else {
             self.recount(moves.from, shape, Topology::put);

@@ -5,20 +5,18 @@
 //! stand in each. Counts are made once in a tick for the pods that are there, and kept by [`Topology::put`] and
 //! [`Topology::take_back`] while pods are placed and moved in thought.
 
+mod count;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use super::fit::NodeProfile;
-use crate::facts::{
-    DaemonSetFacts, LabelSelector, Labels, Namespaces, PodSpec, PodTerm, SpreadConstraint,
-};
+use self::count::{Count, Counted, Subject, Who, is_selected, selected};
+use super::fit::{NodeProfile, demanded};
+use crate::facts::{PodSpec, PodTerm, SpreadConstraint};
 use crate::ids::ObjectKey;
 use crate::keys::HOSTNAME;
 use crate::report::Misfit;
-use crate::selector::{self, selects};
-use crate::taints;
-use crate::world::{Id, NodeView, PodView, ShapeView, World};
+use crate::world::{Id, NodeView, PodView, World};
 
 #[derive(Clone, Default)]
 pub(super) struct Topology<'w> {
@@ -128,54 +126,6 @@ enum Rule<'w> {
     },
 }
 
-#[derive(Clone)]
-struct Count<'w> {
-    key: &'w str,
-    who: Who<'w>,
-    /// Pods in each domain. Of a spread, each domain that counts has its entry.
-    domains: BTreeMap<Arc<str>, u32>,
-}
-
-#[derive(Clone)]
-enum Who<'w> {
-    /// Pods that all of these terms select, which a pod of this namespace has.
-    Selected(&'w str, &'w [PodTerm]),
-    /// Pods that have this term: it keeps others away from them.
-    Having(&'w str, &'w PodTerm),
-    /// Pods that the constraint of a pod of this spec and namespace counts.
-    Spread(&'w str, &'w PodSpec, &'w SpreadConstraint),
-}
-
-/// A pod as terms see it.
-#[derive(Clone, Copy)]
-struct Subject<'w> {
-    namespace: &'w str,
-    /// `None`: it is not known, which is as if it had no labels.
-    namespace_labels: Option<&'w Labels>,
-    labels: &'w Labels,
-    spec: &'w PodSpec,
-}
-
-impl<'w> Subject<'w> {
-    fn of(shape: ShapeView<'w>, world: &'w World) -> Self {
-        Self {
-            namespace: shape.namespace,
-            namespace_labels: world.namespaces().get(shape.namespace),
-            labels: shape.labels,
-            spec: shape.spec,
-        }
-    }
-
-    fn of_daemon_set(key: &'w ObjectKey, set: &'w DaemonSetFacts, world: &'w World) -> Self {
-        Self {
-            namespace: &key.namespace,
-            namespace_labels: world.namespaces().get(&key.namespace),
-            labels: &set.labels,
-            spec: &set.spec,
-        }
-    }
-}
-
 impl<'w> Topology<'w> {
     /// Of the pods that are there. Few pods have such rules; where none has, nothing is counted.
     pub(super) fn of(world: &'w World) -> Self {
@@ -184,9 +134,10 @@ impl<'w> Topology<'w> {
             .map(|(id, shape)| (id, Subject::of(shape, world)))
             .collect();
         let mut topology = Self::default();
+        let mut shared = BTreeMap::new();
         let mut keeping_away: BTreeMap<(&str, &PodTerm), usize> = BTreeMap::new();
         for (id, subject) in &subjects {
-            let rules = topology.own_rules(*subject);
+            let rules = topology.own_rules(&mut shared, *subject);
             if !rules.is_empty() {
                 topology.shapes.entry(*id).or_default().rules = rules;
             }
@@ -250,15 +201,37 @@ impl<'w> Topology<'w> {
     }
 
     fn count(&mut self, key: &'w str, who: Who<'w>) -> usize {
-        self.counts.push(Count {
-            key,
-            who,
-            domains: BTreeMap::new(),
-        });
+        self.counts.push(Count::new(key, who));
         self.counts.len() - 1
     }
 
-    fn own_rules(&mut self, subject: Subject<'w>) -> Vec<Rule<'w>> {
+    /// Shapes that differ only in what they request share their counts.
+    fn shared_count(
+        &mut self,
+        shared: &mut BTreeMap<Counted<'w>, usize>,
+        key: &'w str,
+        who: Who<'w>,
+    ) -> usize {
+        let counted: Counted<'w> = match who {
+            Who::Selected(namespace, terms) => (key, terms, None, namespace),
+            Who::Having(namespace, term) => (key, std::slice::from_ref(term), None, namespace),
+            Who::Spread(namespace, spec, constraint) => {
+                (key, &[], Some((constraint, demanded(spec))), namespace)
+            }
+        };
+        if let Some(count) = shared.get(&counted) {
+            return *count;
+        }
+        let count = self.count(key, who);
+        shared.insert(counted, count);
+        count
+    }
+
+    fn own_rules(
+        &mut self,
+        shared: &mut BTreeMap<Counted<'w>, usize>,
+        subject: Subject<'w>,
+    ) -> Vec<Rule<'w>> {
         let Subject {
             namespace, spec, ..
         } = subject;
@@ -267,7 +240,8 @@ impl<'w> Topology<'w> {
             let who = Who::Selected(namespace, &spec.pod_affinity);
             let selects_itself = who.counts(subject);
             let terms = spec.pod_affinity.iter();
-            let counts = terms.map(|term| self.count(&term.topology_key, who.clone()));
+            let counts =
+                terms.map(|term| self.shared_count(shared, &term.topology_key, who.clone()));
             rules.push(Rule::Beside {
                 counts: counts.collect(),
                 selects_itself,
@@ -275,13 +249,13 @@ impl<'w> Topology<'w> {
         }
         for term in &spec.pod_anti_affinity {
             let who = Who::Selected(namespace, std::slice::from_ref(term));
-            let count = self.count(&term.topology_key, who);
+            let count = self.shared_count(shared, &term.topology_key, who);
             rules.push(Rule::Away { count, ours: true });
         }
         for constraint in &spec.spread {
             let who = Who::Spread(namespace, spec, constraint);
             let counts_itself = selected(&constraint.selector, subject.labels);
-            let count = self.count(&constraint.topology_key, who);
+            let count = self.shared_count(shared, &constraint.topology_key, who);
             rules.push(Rule::Spread {
                 count,
                 constraint,
@@ -367,6 +341,51 @@ impl<'w> Topology<'w> {
         rules.iter().find_map(|rule| self.broken_rule(rule, spot))
     }
 
+    /// Whether one does.
+    pub(super) fn keeps_away(&self, shape: Id, spot: Spot<'_>) -> bool {
+        let rules = self.shapes.get(&shape).map_or(&[][..], |kin| &kin.rules);
+        let is_broken = |rule: &Rule<'w>| match rule {
+            // Telling which domain would take the pod looks at all of them.
+            Rule::Spread {
+                count,
+                constraint,
+                counts_itself,
+            } => self.is_skewed(*count, constraint, *counts_itself, spot),
+            Rule::Away { count, .. } => self.in_domain(*count, spot).is_some_and(|pods| pods > 0),
+            Rule::Beside { .. } => self.broken_rule(rule, spot).is_some(),
+        };
+        rules.iter().any(is_broken)
+    }
+
+    /// One more pod here would be too many.
+    fn is_skewed(
+        &self,
+        count: usize,
+        constraint: &SpreadConstraint,
+        counts_itself: bool,
+        spot: Spot<'_>,
+    ) -> bool {
+        let brought = self.brought(count, spot);
+        let count = &self.counts[count];
+        // A Node without the label is refused as one whose labels do not match.
+        let Some(value) = spot.domain(count.key) else {
+            return false;
+        };
+        let standing = count.domains.get(value).copied();
+        // The place's own domain exists once the place does.
+        let is_new = standing.is_none() && count.who.counts_on(spot);
+        let domains = count.domains.len() + usize::from(is_new);
+        let here = standing.unwrap_or(0) + brought;
+        let own = (is_new || standing.is_some()).then_some(here);
+        // What the machine brings makes its own domain fuller than it stands there.
+        let others = count.least_without(standing.filter(|_| brought > 0));
+        let least = others.into_iter().chain(own).min();
+        let too_few = domains < constraint.min_domains as usize;
+        let least = if too_few { 0 } else { least.unwrap_or(0) };
+        let after = here + u32::from(counts_itself);
+        after.saturating_sub(least) > constraint.max_skew
+    }
+
     /// Pods in the domain of this place, with those that a machine to come brings; `None`: it is in none.
     fn in_domain(&self, count: usize, spot: Spot<'_>) -> Option<u32> {
         let standing = self.counts[count].in_domain(spot)?;
@@ -438,29 +457,8 @@ impl<'w> Topology<'w> {
                 constraint,
                 counts_itself,
             } => {
-                let brought = self.brought(*count, spot);
+                let is_skewed = self.is_skewed(*count, constraint, *counts_itself, spot);
                 let count = &self.counts[*count];
-                // A Node without the label is refused as one whose labels do not match.
-                let value = spot.domain(count.key)?;
-                // The place's own domain exists once the place does.
-                let is_new = !count.domains.contains_key(value) && count.who.counts_on(spot);
-                let domains = count.domains.len() + usize::from(is_new);
-                let standing = count.domains.get(value).copied();
-                let here = standing.unwrap_or(0) + brought;
-                let own = (is_new || standing.is_some()).then_some(here);
-                let is_other = |domain: &str| brought == 0 || domain != value;
-                let all = count.domains.iter();
-                let others = all.filter(|(domain, _)| is_other(domain));
-                let least = others
-                    .map(|(_, pods)| *pods)
-                    .min()
-                    .into_iter()
-                    .chain(own)
-                    .min();
-                let too_few = domains < constraint.min_domains as usize;
-                let least = if too_few { 0 } else { least.unwrap_or(0) };
-                let after = here + u32::from(*counts_itself);
-                let is_skewed = after.saturating_sub(least) > constraint.max_skew;
                 is_skewed.then(|| Misfit::TopologySpread {
                     key: owned(count.key),
                     least: count.emptiest(),
@@ -477,93 +475,4 @@ impl Rule<'_> {
             Self::Beside { counts, .. } => counts,
         }
     }
-}
-
-impl Count<'_> {
-    /// Pods in the domain of this place; `None`: it is in none.
-    fn in_domain(&self, spot: Spot<'_>) -> Option<u32> {
-        let value = spot.domain(self.key)?;
-        Some(self.domains.get(value).copied().unwrap_or(0))
-    }
-
-    fn at(&mut self, spot: Spot<'_>, by: impl Fn(&mut u32)) {
-        let Some(value) = spot.domain(self.key) else {
-            return;
-        };
-        match self.domains.get_mut(value) {
-            Some(pods) => by(pods),
-            None => by(self.domains.entry(value.into()).or_default()),
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.domains.values().all(|pods| *pods == 0)
-    }
-
-    /// The domain that takes the next pod.
-    fn emptiest(&self) -> Option<Arc<str>> {
-        let least = self.domains.iter().min_by_key(|(_, pods)| **pods)?;
-        Some(least.0.clone())
-    }
-}
-
-impl<'w> Who<'w> {
-    fn counts(&self, subject: Subject<'_>) -> bool {
-        match self {
-            Self::Selected(namespace, terms) => terms
-                .iter()
-                .all(|term| is_selected(term, namespace, subject)),
-            Self::Having(namespace, term) => {
-                subject.namespace == *namespace && subject.spec.pod_anti_affinity.contains(term)
-            }
-            // kube-scheduler counts no pod for a selector that selects all of them, but the pod that it places.
-            Self::Spread(namespace, _, constraint) => {
-                let selector = constraint.selector.as_ref();
-                subject.namespace == *namespace
-                    && selector.is_some_and(|selector| *selector != LabelSelector::default())
-                    && selected(&constraint.selector, subject.labels)
-            }
-        }
-    }
-
-    /// Pods on this place are counted. A spread leaves Nodes out where its pod could not stand anyway, as its policies say.
-    fn counts_on(&self, spot: Spot<'_>) -> bool {
-        let Self::Spread(_, spec, constraint) = self else {
-            return true;
-        };
-        let is_labelled = spec
-            .spread
-            .iter()
-            .all(|one| spot.domain(&one.topology_key).is_some());
-        let NodeProfile {
-            name,
-            labels,
-            taints,
-            ..
-        } = spot.profile;
-        let is_meant = || constraint.any_affinity || selector::node_matches(spec, name, labels);
-        let is_tolerated = || taints::untolerated(&spec.tolerations, &**taints).is_none();
-        is_labelled && is_meant() && (!constraint.honors_taints || is_tolerated())
-    }
-}
-
-/// `owner`: the namespace of the pod that has the term.
-fn is_selected(term: &PodTerm, owner: &str, subject: Subject<'_>) -> bool {
-    let is_named = |names: &[Arc<str>]| names.iter().any(|name| **name == *subject.namespace);
-    let in_namespace = match &term.namespaces {
-        Namespaces::Own => subject.namespace == owner,
-        Namespaces::All => true,
-        Namespaces::Named(names) => is_named(names),
-        Namespaces::Selected(selector, names) => {
-            let none = Labels::new();
-            is_named(names) || selects(selector, subject.namespace_labels.unwrap_or(&none))
-        }
-    };
-    in_namespace && selected(&term.selector, subject.labels)
-}
-
-fn selected(selector: &Option<LabelSelector>, labels: &Labels) -> bool {
-    selector
-        .as_ref()
-        .is_some_and(|selector| selects(selector, labels))
 }

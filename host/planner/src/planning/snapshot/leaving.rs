@@ -48,7 +48,7 @@ impl<'w> ClusterSnapshot<'w> {
                 info.is_coming
                     && info.claim.as_ref().is_some_and(&is_meant)
                     && info.takes(spec)
-                    && self.topology.misfit(shape, info.spot()).is_none()
+                    && !self.topology.keeps_away(shape, info.spot())
             });
             let Some(place) = place else {
                 for (place, pod) in put.into_iter().rev() {
