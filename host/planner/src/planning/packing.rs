@@ -25,6 +25,10 @@ pub(super) const BYTES_PER_MILLI_CORE: u64 = (4 << 30) / 1000;
 /// No more types than this, the largest, are tried as the first one to open. A machine is made smaller with all of them.
 const MOST_OPENINGS: usize = 16;
 
+/// Where more machines than this hold all pods, each try takes long, and only so many types are tried.
+const MANY_ORDERS: usize = 100;
+const FEW_OPENINGS: usize = 3;
+
 /// How large a pod is, for first-fit decreasing.
 pub(super) fn weight(requests: &Resources) -> i128 {
     i128::from(requests.milli_cores) * i128::from(BYTES_PER_MILLI_CORE)
@@ -109,7 +113,11 @@ pub(super) fn pack<'w>(
     let by_cost = by_cost(pool);
     let nothing = nothing(pool, demands, room, topology, stays);
     let mut best = nothing.clone();
-    for first in by_cost.iter().take(MOST_OPENINGS) {
+    for (tried, first) in by_cost.iter().take(MOST_OPENINGS).enumerate() {
+        let is_enough = best.orders.len() > MANY_ORDERS && best.left.iter().all(|left| *left == 0);
+        if is_enough && tried >= FEW_OPENINGS {
+            break;
+        }
         let others = by_cost.iter().filter(|other| *other != first);
         let opening: Vec<usize> = std::iter::once(first).chain(others).copied().collect();
         let mut packer = Packer {
