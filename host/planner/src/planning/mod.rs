@@ -11,6 +11,7 @@
 //! pods will see them ([`machines`]), the simulated cluster ([`snapshot`]).
 
 mod addresses;
+mod ahead;
 mod attributes;
 mod awaited;
 mod blockers;

@@ -1,12 +1,14 @@
 //! Packing pods into machines that do not exist yet: first-fit decreasing, tried with each instance type first, the cheapest result taken.
 
 mod apart;
+mod openings;
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub(super) use self::apart::{open_empty, pack_together};
+use self::openings::{by_cost, promising};
 use super::fit::{Demanded, Free, demanded};
 use super::pools::{self, Offer, PoolPlan, SiteSet};
 use super::room::Room;
@@ -25,9 +27,9 @@ pub(super) const BYTES_PER_MILLI_CORE: u64 = (4 << 30) / 1000;
 /// No more types than this, the largest, are tried as the first one to open. A machine is made smaller with all of them.
 const MOST_OPENINGS: usize = 16;
 
-/// Where more machines than this hold all pods, each try takes long, and only so many types are tried.
+/// Where more machines than this hold all pods, each try takes long: after the largest type only so many are tried, those that promise most.
 const MANY_ORDERS: usize = 100;
-const FEW_OPENINGS: usize = 3;
+const FEW_OPENINGS: usize = 2;
 
 /// How large a pod is, for first-fit decreasing.
 pub(super) fn weight(requests: &Resources) -> i128 {
@@ -113,13 +115,11 @@ pub(super) fn pack<'w>(
     let by_cost = by_cost(pool);
     let nothing = nothing(pool, demands, room, topology, stays);
     let mut best = nothing.clone();
-    for (tried, first) in by_cost.iter().take(MOST_OPENINGS).enumerate() {
-        let is_enough = best.orders.len() > MANY_ORDERS && best.left.iter().all(|left| *left == 0);
-        if is_enough && tried >= FEW_OPENINGS {
-            break;
-        }
-        let others = by_cost.iter().filter(|other| *other != first);
-        let opening: Vec<usize> = std::iter::once(first).chain(others).copied().collect();
+    let mut tries: Vec<usize> = by_cost.iter().copied().take(MOST_OPENINGS).collect();
+    let mut next = 0;
+    while let Some(first) = tries.get(next).copied() {
+        let others = by_cost.iter().copied().filter(|other| *other != first);
+        let opening: Vec<usize> = std::iter::once(first).chain(others).collect();
         let mut packer = Packer {
             pool,
             demands,
@@ -132,18 +132,16 @@ pub(super) fn pack<'w>(
         if packer.packing.is_better_than(&best, pool, demands) {
             best = packer.packing;
         }
+        next += 1;
+        let is_enough = best.orders.len() > MANY_ORDERS && best.left.iter().all(|left| *left == 0);
+        if is_enough && next == 1 {
+            let others = promising(pool, demands, room, &by_cost);
+            let others = others.into_iter().filter(|other| *other != first);
+            tries.truncate(1);
+            tries.extend(others.take(FEW_OPENINGS));
+        }
     }
     best
-}
-
-/// The pool's offers, the largest first.
-fn by_cost(pool: &PoolPlan<'_>) -> Vec<usize> {
-    let mut by_cost: Vec<usize> = (0..pool.offers.len()).collect();
-    by_cost.sort_by(|a, b| {
-        let name = |index: &usize| (&pool.offers[*index].instance_type.name, *index);
-        (pool.offers[*b].cost(), name(a)).cmp(&(pool.offers[*a].cost(), name(b)))
-    });
-    by_cost
 }
 
 /// Before the first machine is packed.

@@ -7,7 +7,6 @@ use std::net::IpAddr;
 use super::addresses::{address, number, used_addresses};
 use super::claims::ClaimState;
 use super::machines;
-use super::pools::SiteSet;
 use super::room::Room;
 use super::scale_up::{Purpose, Wanted, put_back};
 use super::sites::Site;
@@ -258,42 +257,6 @@ impl<'w> Planning<'w> {
         };
         let chosen = *chosen?;
         Some(self.preferred(&placements, chosen).clone())
-    }
-
-    /// What is left once the machine of this order has its place there.
-    pub(super) fn room_beside(&self, place: u32) -> Option<Room> {
-        let wanted = &self.placing.wanted[self.placing.next];
-        let offer = &self.pools[wanted.pool].offers[wanted.order.offer];
-        let site = offer.sites[place as usize].as_ref().ok()?;
-        let mut room = self.placing.room.clone();
-        room.take(site, offer.size);
-        Some(room)
-    }
-
-    /// How many of these orders find room, each taking its own: where packing found it, or else elsewhere.
-    pub(super) fn placeable<'o>(&self, mut room: Room, orders: &'o [Wanted]) -> usize {
-        let place = |wanted: &&'o Wanted| {
-            let offer = &self.pools[wanted.pool].offers[wanted.order.offer];
-            let mut own = SiteSet::default();
-            own.insert(wanted.order.site);
-            let places = [&own, &wanted.order.sites];
-            let place = places
-                .into_iter()
-                .find_map(|them| offer.site_with_room(them, &room));
-            if let Some(Ok(site)) = place.map(|place| &offer.sites[place]) {
-                room.take(site, offer.size);
-            }
-            place.is_some()
-        };
-        orders.iter().filter(place).count()
-    }
-
-    /// The orders after this one, those of the next ticks too.
-    pub(super) fn later_orders(&self) -> &[Wanted] {
-        self.placing
-            .wanted
-            .get(self.placing.next + 1..)
-            .unwrap_or_default()
     }
 
     fn launch(

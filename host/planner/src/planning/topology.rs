@@ -214,7 +214,8 @@ impl<'w> Topology<'w> {
     ) -> usize {
         let counted: Counted<'w> = match who {
             Who::Selected(namespace, terms) => (key, terms, None, namespace),
-            Who::Having(namespace, term) => (key, std::slice::from_ref(term), None, namespace),
+            // It counts others than the pods that the term selects.
+            Who::Having(..) => return self.count(key, who),
             Who::Spread(namespace, spec, constraint) => {
                 (key, &[], Some((constraint, demanded(spec))), namespace)
             }

@@ -1,6 +1,6 @@
 //! What pods prefer of their Node, by its labels: it decides between types of equal cost, and between the hypervisors that the
 //! policy offers. No machine is made for it, and none becomes dearer for it. It is not looked at where the rules of pods about
-//! their neighbours fix the hypervisor, nor for the replacement of a machine.
+//! their neighbours fix the hypervisor, nor for the replacement of a machine, nor for the type of more than 100 machines.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -14,6 +14,9 @@ use crate::facts::PodSpec;
 use crate::question::{RankQuestion, Ranking, Scored};
 use crate::refusal::{Refusal, Refused};
 use crate::selector;
+
+/// Of the hypervisors that pods prefer to the chosen one, so many are looked at.
+const MOST_LIKED: usize = 8;
 
 impl Offer<'_> {
     /// How much of what these pods prefer a machine there would have.
@@ -51,7 +54,7 @@ impl Packing<'_> {
 
 impl Planning<'_> {
     /// The placement that the pods prefer most of those that they prefer to the chosen one; of equal ones the first. Only one
-    /// beside which every later order finds room: a wish costs nobody a machine.
+    /// beside which every later order finds room: a wish takes nobody's.
     pub(super) fn preferred<'s>(
         &self,
         placements: &[&'s Scored],
@@ -61,10 +64,15 @@ impl Planning<'_> {
         let liked = placements.iter().map(|it| (self.preference(it.index), *it));
         let mut liked: Vec<(i64, &Scored)> = liked.filter(|(much, _)| *much > least).collect();
         liked.sort_by_key(|(much, _)| Reverse(*much));
-        let later = self.later_orders();
-        let all_fit = |room| self.placeable(room, later) == later.len();
+        let all_fit = |mut room| {
+            let mut later = self.later_orders().iter();
+            later.all(|wanted| self.find_room(&mut room, wanted))
+        };
         let beside = |place: u32| self.room_beside(place).is_some_and(all_fit);
-        let found = liked.into_iter().find(|(_, it)| beside(it.index));
+        let found = liked
+            .into_iter()
+            .take(MOST_LIKED)
+            .find(|(_, it)| beside(it.index));
         found.map_or(chosen, |(_, it)| it)
     }
 

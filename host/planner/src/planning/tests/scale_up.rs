@@ -1,6 +1,7 @@
 use super::*;
 use crate::claim::Phase;
 use crate::facts::*;
+use crate::ids::Vmid;
 use crate::planning::Limits;
 use crate::question::*;
 
@@ -366,6 +367,37 @@ fn where_large_machines_find_no_room_small_ones_are_made() {
     }
     scene.pending("web", 8, spec("cpu=1"));
     assert_eq!(launches(&scene), 4);
+}
+
+#[test]
+fn a_large_plan_finds_the_type_that_costs_least_too() {
+    let mut scene = Scene::default();
+    scene.class.instance_types = vec![
+        instance_type("huge", 64, 512),
+        instance_type("large", 48, 384),
+        instance_type("medium", 32, 256),
+        instance_type("lean", 16, 32),
+    ];
+    for types in &mut scene.class.instance_types {
+        types.max_pods = 110;
+    }
+    for name in ["alpha", "beta", "gamma"] {
+        *scene.hypervisor(name) = hypervisor(100_000, 1_000_000);
+    }
+    scene.cluster.vmid_last = Vmid(99_999);
+    let workers = scene.workers();
+    (
+        workers.max_nodes,
+        workers.max_milli_cores,
+        workers.max_memory_bytes,
+    ) = (10_000, None, None);
+    // 110 of the huge ones, of which most memory would be left over.
+    scene.pending("web", 7_000, spec("cpu=1 memory=1Gi"));
+    let plan = scene.plan();
+    assert!(!plan.launches.is_empty());
+    for launch in &plan.launches {
+        assert_eq!(launch.spec.instance_type.as_str(), "lean");
+    }
 }
 
 #[test]
