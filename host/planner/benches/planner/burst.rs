@@ -7,26 +7,14 @@ use std::sync::Arc;
 use criterion::{BatchSize, Criterion};
 use kproxide_planner::World;
 use kproxide_planner::facts::Delta;
-use kproxide_planner::fixtures::{NOW, Scene, at, hypervisor, instance_type, plan, spec};
+use kproxide_planner::fixtures::{Scene, hypervisor, instance_type, spec};
 use kproxide_planner::ids::Vmid;
 use kproxide_planner::plan::Plan;
-use kproxide_planner::planning::Limits;
 use kproxide_planner::report::{PendingOutcome, Severity};
-
-use crate::spread::spread;
 
 const PODS: usize = 50_000;
 const MACHINES: usize = 1_000;
 const HYPERVISORS: usize = 20;
-
-/// All at once, so that one tick shows the whole cost. In production a tick begins 20.
-const LIMITS: Limits = Limits {
-    max_launches_per_tick: MACHINES as u32,
-    max_removals_per_tick: 100,
-    quarantine: jiff::SignedDuration::from_hours(24),
-    orphan_grace: jiff::SignedDuration::from_hours(1),
-    coming_room: jiff::SignedDuration::from_mins(1),
-};
 
 pub(crate) fn benches(criterion: &mut Criterion) {
     let scene = scene();
@@ -74,7 +62,7 @@ fn built(deltas: Vec<Delta>) -> World {
 }
 
 fn planned(world: &World) -> Plan {
-    plan(world, at(NOW), LIMITS, spread)
+    crate::planned(world, MACHINES as u32, 100)
 }
 
 /// Each machine takes 50 pods, each hypervisor 50 machines, and every pod gets one.

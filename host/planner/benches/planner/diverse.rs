@@ -9,15 +9,9 @@ use kproxide_planner::World;
 use kproxide_planner::facts::{
     InstanceType, LabelSelector, Labels, Namespaces, PodSpec, PodTerm, SpreadConstraint,
 };
-use kproxide_planner::fixtures::{
-    NOW, Scene, at, hypervisor, instance_type, pending_pod, plan, spec,
-};
+use kproxide_planner::fixtures::{Scene, hypervisor, instance_type, pending_pod, spec};
 use kproxide_planner::ids::{PodKey, Vmid};
 use kproxide_planner::plan::Plan;
-use kproxide_planner::planning::Limits;
-use kproxide_planner::report::PendingOutcome;
-
-use crate::spread::spread;
 
 /// How many pods. What is not optimized plans only the fewest.
 const SIZES: &[usize] = match cfg!(debug_assertions) {
@@ -27,14 +21,6 @@ const SIZES: &[usize] = match cfg!(debug_assertions) {
 const TYPES: u32 = 400;
 const ZONE: &str = "topology.kubernetes.io/zone";
 const HOST: &str = "kubernetes.io/hostname";
-
-const LIMITS: Limits = Limits {
-    max_launches_per_tick: 5_000,
-    max_removals_per_tick: 100,
-    quarantine: jiff::SignedDuration::from_hours(24),
-    orphan_grace: jiff::SignedDuration::from_hours(1),
-    coming_room: jiff::SignedDuration::from_mins(1),
-};
 
 pub(crate) fn benches(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("diverse pods, 400 types");
@@ -130,17 +116,12 @@ fn pod(draw: &mut Draw, kind: usize) -> (PodSpec, Labels) {
 }
 
 fn planned(world: &World) -> Plan {
-    plan(world, at(NOW), LIMITS, spread)
+    crate::planned(world, 5_000, 100)
 }
 
 /// Every pod gets a machine, and there are no more of them than Karpenter makes.
 fn check(plan: &Plan, pods: usize) {
-    for row in &plan.report.pending {
-        assert!(
-            matches!(row.outcome, PendingOutcome::Launching(_)),
-            "{row:?}"
-        );
-    }
+    crate::check_launching(plan);
     assert!(
         plan.launches.len() <= pods / 5,
         "{} machines",

@@ -4,28 +4,14 @@ use std::hint::black_box;
 
 use criterion::Criterion;
 use kproxide_planner::World;
-use kproxide_planner::fixtures::{
-    NOW, Scene, at, hypervisor, instance_type, pending_pod, plan, spec,
-};
+use kproxide_planner::fixtures::{Scene, hypervisor, instance_type, pending_pod, spec};
 use kproxide_planner::ids::{PodKey, Vmid};
 use kproxide_planner::plan::Plan;
-use kproxide_planner::planning::Limits;
-use kproxide_planner::report::PendingOutcome;
-
-use crate::spread::spread;
 
 /// How many pods, and what each of them asks for.
 const PODS: [(usize, &str); 2] = [(50_000, "cpu=50m"), (1_000, "cpu=95m")];
 /// 2,595 cores in all.
 const MACHINES: usize = 2_595;
-
-const LIMITS: Limits = Limits {
-    max_launches_per_tick: 3_000,
-    max_removals_per_tick: 100,
-    quarantine: jiff::SignedDuration::from_hours(24),
-    orphan_grace: jiff::SignedDuration::from_hours(1),
-    coming_room: jiff::SignedDuration::from_mins(1),
-};
 
 pub(crate) fn benches(criterion: &mut Criterion) {
     let world = scene().world();
@@ -60,16 +46,11 @@ fn scene() -> Scene {
 }
 
 fn planned(world: &World) -> Plan {
-    plan(world, at(NOW), LIMITS, spread)
+    crate::planned(world, 3_000, 100)
 }
 
 /// Every pod gets a machine, and no machine has room for one more.
 fn check(plan: &Plan) {
-    for row in &plan.report.pending {
-        assert!(
-            matches!(row.outcome, PendingOutcome::Launching(_)),
-            "{row:?}"
-        );
-    }
+    crate::check_launching(plan);
     assert_eq!(plan.launches.len(), MACHINES);
 }

@@ -3,31 +3,17 @@
 use std::hint::black_box;
 
 use criterion::Criterion;
-use jiff::SignedDuration;
 use kproxide_planner::World;
-use kproxide_planner::fixtures::{
-    NOW, Scene, at, hypervisor, instance_type, plan, running_pod, spec,
-};
+use kproxide_planner::fixtures::{Scene, hypervisor, instance_type, running_pod, spec};
 use kproxide_planner::ids::{PodKey, Vmid};
 use kproxide_planner::plan::{Plan, Verdict};
-use kproxide_planner::planning::Limits;
 use kproxide_planner::report::Severity;
-
-use crate::spread::spread;
 
 const NODES: usize = 2_000;
 const PODS_PER_NODE: usize = 40;
 /// The headroom leaves 1,199 to spare: its rule is strict, which takes one Node more than the 800 that would be full. The breaker lets half of all
 /// machines begin to go within its window.
 const REMOVED: usize = NODES / 2;
-
-const LIMITS: Limits = Limits {
-    max_launches_per_tick: 20,
-    max_removals_per_tick: NODES as u32,
-    quarantine: SignedDuration::from_hours(24),
-    orphan_grace: SignedDuration::from_hours(1),
-    coming_room: jiff::SignedDuration::from_mins(1),
-};
 
 pub(crate) fn benches(criterion: &mut Criterion) {
     let world = scene().world();
@@ -70,7 +56,7 @@ fn scene() -> Scene {
 }
 
 fn planned(world: &World) -> Plan {
-    plan(world, at(NOW), LIMITS, spread)
+    crate::planned(world, 20, NODES as u32)
 }
 
 fn check(plan: &Plan) {
