@@ -36,7 +36,7 @@ pub trait Policy {
 
 /// On which hypervisor shall this machine be made?
 pub trait HostSelection: Policy {
-    /// Scores the eligible candidates; the highest score is tried first.
+    /// Scores the eligible candidates; the highest score is tried first, unless the pods prefer another server.
     ///
     /// # Errors
     /// [`PolicyError::NoCandidate`] when the policy wants nothing placed now; [`PolicyError::Internal`] for a defect, upon
