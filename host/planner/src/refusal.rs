@@ -100,7 +100,7 @@ pub enum Refusal {
     },
     NotWhatPodsNeed,
     /// The policy's score was as high or higher here.
-    Preferred,
+    PodsPreferAnother,
     TakenBefore,
     Policy {
         policy: String,
@@ -245,7 +245,9 @@ impl fmt::Display for Refusal {
             Self::NotWhatPodsNeed => {
                 f.write_str("a machine here would not carry the labels that its pods need")
             }
-            Self::Preferred => f.write_str("the pods of this machine prefer another hypervisor"),
+            Self::PodsPreferAnother => {
+                f.write_str("the pods of this machine prefer another hypervisor")
+            }
             Self::TakenBefore => f.write_str("machines planned before this one take its room"),
             Self::Policy { policy, reason } => write!(f, "policy {policy}: {reason}"),
         }

@@ -96,8 +96,8 @@ fn unlabelled<'s>(spec: &'s PodSpec, labels: &Labels) -> Option<&'s str> {
 
 /// How much of what the pod prefers such a Node has: the sum of the weights of the terms that match.
 pub(crate) fn preference(spec: &PodSpec, name: &str, labels: &Labels) -> i64 {
-    let terms = spec.node_preferences.iter();
-    let matching = terms.filter(|it| term_matches(&it.term, name, labels));
+    let terms = spec.preferred_node_affinity.iter();
+    let matching = terms.filter(|it| term_matches(&it.preference, name, labels));
     matching.map(|it| i64::from(it.weight)).sum()
 }
 

@@ -129,10 +129,10 @@ pub struct PodSpec {
     /// Why no Node helps it now. The World derives it too.
     #[serde(skip)]
     pub volume_wait: Option<Box<VolumeWait>>,
-    /// Preferred node affinity. It decides between machines of equal cost, and no machine is made for it. It comes last: pods
-    /// are packed in the order of what they need.
+    /// Preferred node affinity. It decides between types of equal cost and between hypervisors with room, and no machine is made
+    /// for it. It stands last, because the order of the fields is the order in which equally large pods are packed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub node_preferences: Vec<NodePreference>,
+    pub preferred_node_affinity: Vec<PreferredTerm>,
 }
 
 /// What pods have in common that can stand in for each other: everything a decision may depend on.
@@ -209,12 +209,12 @@ impl Default for SpreadConstraint {
     }
 }
 
-/// A wish: it counts this much if the term matches.
+/// A term of preferred node affinity: it counts `weight` for a Node that it matches.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct NodePreference {
-    /// From 1 to 100.
+pub struct PreferredTerm {
+    /// From 1 to 100, as the API server checks.
     pub weight: i32,
-    pub term: NodeSelectorTerm,
+    pub preference: NodeSelectorTerm,
 }
 
 /// All expressions of both lists must hold.

@@ -5,13 +5,13 @@ use super::room::Room;
 use super::scale_up::Wanted;
 
 impl Planning<'_> {
-    /// What is left once the machine of this order has its place there.
+    /// What is left once the machine of this order has this place of the pool's list. `None`: nothing can be made there.
     pub(super) fn room_beside(&self, place: u32) -> Option<Room> {
         let wanted = &self.placing.wanted[self.placing.next];
         let offer = &self.pools[wanted.pool].offers[wanted.order.offer];
-        let site = offer.sites[place as usize].as_ref().ok()?;
+        offer.sites[place as usize].as_ref().ok()?;
         let mut room = self.placing.room.clone();
-        room.take(site, offer.size);
+        offer.take_room(place as usize, &mut room);
         Some(room)
     }
 
@@ -24,14 +24,10 @@ impl Planning<'_> {
     /// Takes room for this order, where there is some.
     pub(super) fn find_room(&self, room: &mut Room, wanted: &Wanted) -> bool {
         let offer = &self.pools[wanted.pool].offers[wanted.order.offer];
-        let has_room = |place: &usize| match &offer.sites[*place] {
-            Ok(site) => room.has_room(site, offer.size),
-            Err(_) => false,
-        };
-        let own = Some(wanted.order.site).filter(has_room);
+        let own = Some(wanted.order.site).filter(|place| offer.has_room(*place, room));
         let place = own.or_else(|| offer.site_with_room(&wanted.order.sites, room));
-        if let Some(Ok(site)) = place.map(|place| &offer.sites[place]) {
-            room.take(site, offer.size);
+        if let Some(place) = place {
+            offer.take_room(place, room);
         }
         place.is_some()
     }

@@ -36,6 +36,7 @@ mod packing;
 mod placement;
 mod pools;
 mod preferences;
+mod preferred;
 mod registering;
 mod removable;
 mod replacing;
@@ -52,7 +53,6 @@ mod states;
 mod topology;
 mod unexpected_taints;
 mod volumes;
-mod wishes;
 
 use jiff::Timestamp;
 

@@ -27,9 +27,9 @@ pub(super) const BYTES_PER_MILLI_CORE: u64 = (4 << 30) / 1000;
 /// No more types than this, the largest, are tried as the first one to open. A machine is made smaller with all of them.
 const MOST_OPENINGS: usize = 16;
 
-/// Where more machines than this hold all pods, each try takes long: after the largest type only so many are tried, those that promise most.
+/// Where more machines than this hold all pods, each try takes long. Then only so many types are tried: the largest, and those that promise to be cheapest.
 const MANY_ORDERS: usize = 100;
-const FEW_OPENINGS: usize = 2;
+const FEW_OPENINGS: usize = 3;
 
 /// How large a pod is, for first-fit decreasing.
 pub(super) fn weight(requests: &Resources) -> i128 {
@@ -115,9 +115,7 @@ pub(super) fn pack<'w>(
     let by_cost = by_cost(pool);
     let nothing = nothing(pool, demands, room, topology, stays);
     let mut best = nothing.clone();
-    let mut tries: Vec<usize> = by_cost.iter().copied().take(MOST_OPENINGS).collect();
-    let mut next = 0;
-    while let Some(first) = tries.get(next).copied() {
+    let try_first = |first: usize, best: &mut Packing<'w>| {
         let others = by_cost.iter().copied().filter(|other| *other != first);
         let opening: Vec<usize> = std::iter::once(first).chain(others).collect();
         let mut packer = Packer {
@@ -129,17 +127,26 @@ pub(super) fn pack<'w>(
         };
         packer.fill();
         packer.shrink(&by_cost);
-        if packer.packing.is_better_than(&best, pool, demands) {
-            best = packer.packing;
+        if packer.packing.is_better_than(best, pool, demands) {
+            *best = packer.packing;
         }
-        next += 1;
-        let is_enough = best.orders.len() > MANY_ORDERS && best.left.iter().all(|left| *left == 0);
-        if is_enough && next == 1 {
-            let others = promising(pool, demands, room, &by_cost);
-            let others = others.into_iter().filter(|other| *other != first);
-            tries.truncate(1);
-            tries.extend(others.take(FEW_OPENINGS));
-        }
+    };
+    let Some((largest, smaller)) = by_cost.split_first() else {
+        return best;
+    };
+    try_first(*largest, &mut best);
+    let is_enough = best.orders.len() > MANY_ORDERS && best.left.iter().all(|left| *left == 0);
+    let next = match is_enough {
+        true => promising(pool, demands, room, smaller),
+        false => smaller.to_vec(),
+    };
+    let most = if is_enough {
+        FEW_OPENINGS
+    } else {
+        MOST_OPENINGS
+    } - 1;
+    for first in next.into_iter().take(most) {
+        try_first(first, &mut best);
     }
     best
 }
@@ -385,10 +392,7 @@ impl<'w> Packer<'_, 'w> {
     }
 
     fn reserve(&mut self, offer: usize, at: usize) {
-        let offer = &self.pool.offers[offer];
-        if let Ok(site) = &offer.sites[at] {
-            self.packing.room.take(site, offer.size);
-        }
+        self.pool.offers[offer].take_room(at, &mut self.packing.room);
     }
 
     fn release(&mut self, offer: usize, at: usize) {

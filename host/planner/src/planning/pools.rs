@@ -74,6 +74,21 @@ impl<'w> Offer<'w> {
         cost(self.size)
     }
 
+    /// Whether there is room for a machine of this offer at this place of the pool's list.
+    pub(super) fn has_room(&self, place: usize, room: &Room) -> bool {
+        match &self.sites[place] {
+            Ok(site) => room.has_room(site, self.size),
+            Err(_) => false,
+        }
+    }
+
+    /// Takes room for one there; none where nothing can be made.
+    pub(super) fn take_room(&self, place: usize, room: &mut Room) {
+        if let Ok(site) = &self.sites[place] {
+            room.take(site, self.size);
+        }
+    }
+
     pub(super) fn site_with_room(&self, set: &SiteSet, room: &Room) -> Option<usize> {
         self.sites_with_room(set, room).next()
     }
@@ -83,10 +98,7 @@ impl<'w> Offer<'w> {
         set: &'a SiteSet,
         room: &'a Room,
     ) -> impl Iterator<Item = usize> + 'a {
-        self.usable(set).filter(|index| match &self.sites[*index] {
-            Ok(site) => room.has_room(site, self.size),
-            Err(_) => false,
-        })
+        self.usable(set).filter(|index| self.has_room(*index, room))
     }
 
     /// Those of the set that this holds for.

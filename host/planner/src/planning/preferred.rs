@@ -1,6 +1,10 @@
-//! What pods prefer of their Node, by its labels: it decides between types of equal cost, and between the hypervisors that the
-//! policy offers. No machine is made for it, and none becomes dearer for it. It is not looked at where the rules of pods about
-//! their neighbours fix the hypervisor, nor for the replacement of a machine, nor for the type of more than 100 machines.
+//! Preferred node affinity of pods. It decides between types of equal cost, and between the hypervisors that the policy ranks.
+//! kproxide makes no machine for it, and no dearer one. It decides nothing where
+//!
+//! - the pods' affinity, anti-affinity or spread fixes the hypervisor,
+//! - a machine is replaced,
+//! - a later machine would find no room,
+//! - a pool gets more than 100 machines at once, for their type.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -32,7 +36,10 @@ impl Offer<'_> {
 impl Packing<'_> {
     /// How much of what pods prefer these machines have, each where it has most.
     pub(super) fn preference(&self, pool: &PoolPlan<'_>, demands: &[Demand<'_>]) -> i64 {
-        if demands.iter().all(|it| it.spec.node_preferences.is_empty()) {
+        if demands
+            .iter()
+            .all(|it| it.spec.preferred_node_affinity.is_empty())
+        {
             return 0;
         }
         let spec_of: BTreeMap<usize, &PodSpec> =
@@ -53,13 +60,16 @@ impl Packing<'_> {
 }
 
 impl Planning<'_> {
-    /// The placement that the pods prefer most of those that they prefer to the chosen one; of equal ones the first. Only one
-    /// beside which every later order finds room: a wish takes nobody's.
+    /// The placement that the pods prefer most, if they prefer it to the chosen one and every later order finds room beside it.
+    /// Of equal ones the first.
     pub(super) fn preferred<'s>(
         &self,
         placements: &[&'s Scored],
         chosen: &'s Scored,
     ) -> &'s Scored {
+        if !self.prefers_any() {
+            return chosen;
+        }
         let least = self.preference(chosen.index);
         let liked = placements.iter().map(|it| (self.preference(it.index), *it));
         let mut liked: Vec<(i64, &Scored)> = liked.filter(|(much, _)| *much > least).collect();
@@ -76,19 +86,28 @@ impl Planning<'_> {
         found.map_or(chosen, |(_, it)| it)
     }
 
+    /// Whether there is anything to compare: few pods prefer anything, and there may be a thousand hypervisors.
+    fn prefers_any(&self) -> bool {
+        let mut pods = self.pods_of_order();
+        pods.any(|(spec, _)| !spec.preferred_node_affinity.is_empty())
+    }
+
     /// How much of what the pods of this order prefer its machine would have there.
     fn preference(&self, place: u32) -> i64 {
         let wanted = &self.placing.wanted[self.placing.next];
-        if wanted.purpose != Purpose::Pods {
-            return 0;
-        }
         let offer = &self.pools[wanted.pool].offers[wanted.order.offer];
-        let pods = wanted.order.pods.iter();
-        let pods = pods.map(|(need, count)| (&*self.needs[*need].spec, *count));
-        offer.preference(place as usize, pods)
+        offer.preference(place as usize, self.pods_of_order())
     }
 
-    /// With the hypervisors that the policy liked as much or better, and the pods less.
+    /// The pods that the order is for, by shape, and how many of each.
+    fn pods_of_order(&self) -> impl Iterator<Item = (&PodSpec, u32)> {
+        let wanted = &self.placing.wanted[self.placing.next];
+        let is_for_pods = wanted.purpose == Purpose::Pods;
+        let pods = wanted.order.pods.iter().filter(move |_| is_for_pods);
+        pods.map(|(need, count)| (&*self.needs[*need].spec, *count))
+    }
+
+    /// Adds the hypervisors that the policy scored at least as high, and that the pods prefer less.
     pub(super) fn less_preferred(
         &self,
         question: &RankQuestion,
@@ -96,6 +115,9 @@ impl Planning<'_> {
         chosen: &Scored,
         mut rejected: Vec<Refused>,
     ) -> Vec<Refused> {
+        if !self.prefers_any() {
+            return rejected;
+        }
         let most = self.preference(chosen.index);
         for scored in &ranking.placements {
             let Some(candidate) = question.candidates.get(scored.index as usize) else {
@@ -106,7 +128,7 @@ impl Planning<'_> {
                 && self.preference(scored.index) < most
                 && rejected.iter().all(|(refused, _)| refused != hypervisor)
             {
-                rejected.push((hypervisor.clone(), Refusal::Preferred));
+                rejected.push((hypervisor.clone(), Refusal::PodsPreferAnother));
             }
         }
         rejected.truncate(REJECTED_NAMED_MAX);

@@ -26,6 +26,7 @@ mod orphans;
 mod patience;
 mod placement;
 mod ports;
+mod preferred;
 mod properties;
 mod registering;
 mod removable;
@@ -37,7 +38,6 @@ mod served;
 mod topology;
 mod two;
 mod volumes;
-mod wishes;
 
 use crate::claim::{Condition, Phase};
 use crate::facts::{ClaimCondition, ClaimFacts, ClaimStatus};

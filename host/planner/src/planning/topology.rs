@@ -342,7 +342,7 @@ impl<'w> Topology<'w> {
         rules.iter().find_map(|rule| self.broken_rule(rule, spot))
     }
 
-    /// Whether one does.
+    /// Whether a rule does: [`Self::misfit`] without the reason, for the many places that packing looks at.
     pub(super) fn keeps_away(&self, shape: Id, spot: Spot<'_>) -> bool {
         let rules = self.shapes.get(&shape).map_or(&[][..], |kin| &kin.rules);
         let is_broken = |rule: &Rule<'w>| match rule {
@@ -378,7 +378,7 @@ impl<'w> Topology<'w> {
         let domains = count.domains.len() + usize::from(is_new);
         let here = standing.unwrap_or(0) + brought;
         let own = (is_new || standing.is_some()).then_some(here);
-        // What the machine brings makes its own domain fuller than it stands there.
+        // The place's own domain counts with what the machine brings.
         let others = count.least_without(standing.filter(|_| brought > 0));
         let least = others.into_iter().chain(own).min();
         let too_few = domains < constraint.min_domains as usize;

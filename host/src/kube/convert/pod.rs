@@ -1,5 +1,7 @@
 //! Pods and DaemonSets: what they ask, where they may run, whether they can move.
 
+mod affinity;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -13,10 +15,8 @@ use kproxide_planner::keys;
 use kproxide_planner::resources::{InitContainer, PodLevelRequests, Resources, pod_requests};
 use kube::api::ObjectMeta;
 
-mod affinity;
-
 pub(super) use self::affinity::requirement_facts;
-use self::affinity::{preference_facts, term_facts};
+use self::affinity::{preferred_facts, term_facts};
 use super::storage::pod_claims;
 use super::{created, filled, flagged_in};
 use crate::kube::crd::Amount;
@@ -189,8 +189,8 @@ fn pod_spec_facts(spec: &PodSpecView, labels: Option<&Labels>, status: &PodStatu
     } = spec;
     let mut unsupported = Unsupported::default();
 
-    let node_preferences = node_affinity.preferred.iter().filter_map(preference_facts);
-    let node_preferences = node_preferences.collect();
+    let preferred_node_affinity = node_affinity.preferred.iter().filter_map(preferred_facts);
+    let preferred_node_affinity = preferred_node_affinity.collect();
     let node_affinity = node_affinity.required.as_ref().map(|required| {
         required
             .node_selector_terms
@@ -245,7 +245,7 @@ fn pod_spec_facts(spec: &PodSpecView, labels: Option<&Labels>, status: &PodStatu
         requests,
         node_selector: node_selector.clone(),
         node_affinity,
-        node_preferences,
+        preferred_node_affinity,
         tolerations,
         priority: priority.unwrap_or_default(),
         scheduler_name: scheduler_name.as_deref().map(Arc::from),

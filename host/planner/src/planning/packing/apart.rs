@@ -44,9 +44,7 @@ pub(in crate::planning) fn open_empty(
         }
         Some((offer, offer.site_with_room(&offer.part, &packing.room)?))
     })?;
-    if let Ok(site) = &offer.sites[site] {
-        packing.room.take(site, offer.size);
-    }
+    offer.take_room(site, &mut packing.room);
     pools::add(&mut packing.usage, offer.size);
     let index = pool
         .offers

@@ -15,12 +15,13 @@ pub(super) fn by_cost(pool: &PoolPlan<'_>) -> Vec<usize> {
     by_cost
 }
 
-/// The offers that can be made, by what machines of each would cost if the pods filled them without a gap.
+/// Those of these offers that can be made, the cheapest first: by what machines of each would cost if the pods' CPU, memory and number filled them without
+/// a gap. Whether one takes the pods is not looked at.
 pub(super) fn promising(
     pool: &PoolPlan<'_>,
     demands: &[Demand<'_>],
     room: &Room,
-    by_cost: &[usize],
+    offers: &[usize],
 ) -> Vec<usize> {
     let mut asked = Resources::default();
     for demand in demands {
@@ -42,7 +43,7 @@ pub(super) fn promising(
         let pods = share(asked.pods, free.pods)?;
         Some((cpu.max(memory).max(pods), *index))
     };
-    let mut costs: Vec<(u128, usize)> = by_cost.iter().filter_map(cost).collect();
+    let mut costs: Vec<(u128, usize)> = offers.iter().filter_map(cost).collect();
     // Those of equal promise stay in their order.
     costs.sort_by_key(|(cost, _)| *cost);
     costs.into_iter().map(|(_, index)| index).collect()

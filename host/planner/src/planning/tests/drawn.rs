@@ -49,7 +49,7 @@ fn any_spec() -> impl Strategy<Value = PodSpec> {
     )
 }
 
-/// Rules about pods of the apps `even` and `odd`, of which every group of pods is one; or wishes.
+/// Rules about pods of the apps `even` and `odd`, of which every group of pods is one; or what the pods prefer.
 fn rule_neighbours(spec: &mut PodSpec, which: usize) {
     let (host, zone) = ("kubernetes.io/hostname", "topology.kubernetes.io/zone");
     let selector = |app: &str| {
@@ -69,9 +69,9 @@ fn rule_neighbours(spec: &mut PodSpec, which: usize) {
         min_domains,
         ..SpreadConstraint::default()
     };
-    let wish = |key: &str, value: &str, weight: i32| NodePreference {
+    let preferred = |key: &str, value: &str, weight: i32| PreferredTerm {
         weight,
-        term: NodeSelectorTerm {
+        preference: NodeSelectorTerm {
             match_expressions: vec![Requirement {
                 key: key.into(),
                 operator: Operator::In,
@@ -88,8 +88,11 @@ fn rule_neighbours(spec: &mut PodSpec, which: usize) {
         4 => spec.spread = vec![spread(zone, 1)],
         5 => spec.spread = vec![spread(host, 1)],
         6 => spec.spread = vec![spread(zone, 3)],
-        7 => spec.node_preferences = vec![wish(zone, "beta", 30), wish(zone, "gamma", 20)],
-        8 => spec.node_preferences = vec![wish("rack", "r1", 1)],
+        7 => {
+            spec.preferred_node_affinity =
+                vec![preferred(zone, "beta", 30), preferred(zone, "gamma", 20)]
+        }
+        8 => spec.preferred_node_affinity = vec![preferred("rack", "r1", 1)],
         _ => {}
     }
 }

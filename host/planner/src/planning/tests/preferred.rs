@@ -4,10 +4,10 @@ use super::*;
 use crate::facts::*;
 
 /// A pod that prefers Nodes with this label.
-fn preferring(requests: &str, wishes: &[(i32, &str, &str)]) -> PodSpec {
-    let wish = |(weight, key, value): &(i32, &str, &str)| NodePreference {
+fn preferring(requests: &str, preferences: &[(i32, &str, &str)]) -> PodSpec {
+    let term = |(weight, key, value): &(i32, &str, &str)| PreferredTerm {
         weight: *weight,
-        term: NodeSelectorTerm {
+        preference: NodeSelectorTerm {
             match_expressions: vec![Requirement {
                 key: (*key).into(),
                 operator: Operator::In,
@@ -17,7 +17,7 @@ fn preferring(requests: &str, wishes: &[(i32, &str, &str)]) -> PodSpec {
         },
     };
     PodSpec {
-        node_preferences: wishes.iter().map(wish).collect(),
+        preferred_node_affinity: preferences.iter().map(term).collect(),
         ..spec(requests)
     }
 }
@@ -34,7 +34,7 @@ fn places(plan: &Plan) -> Vec<(&str, &str)> {
 
 #[test]
 fn a_machine_comes_to_the_hypervisor_that_its_pods_prefer_most() {
-    for (wishes, expected) in [
+    for (preferences, expected) in [
         (vec![], "alpha"),
         (vec![(1, ZONE, "gamma")], "gamma"),
         (vec![(20, ZONE, "beta"), (80, ZONE, "gamma")], "gamma"),
@@ -42,12 +42,12 @@ fn a_machine_comes_to_the_hypervisor_that_its_pods_prefer_most() {
         (vec![(100, ZONE, "elsewhere")], "alpha"),
     ] {
         let mut scene = Scene::default();
-        scene.pending("web", 2, preferring("cpu=1", &wishes));
+        scene.pending("web", 2, preferring("cpu=1", &preferences));
         let plan = scene.plan();
         let [(_, place)] = places(&plan)[..] else {
             panic!("{:?}", plan.launches);
         };
-        assert_eq!(place, expected, "{wishes:?}");
+        assert_eq!(place, expected, "{preferences:?}");
         let rejected = &plan.report.placements[0].rejected;
         let texts = rejected
             .iter()
@@ -59,7 +59,7 @@ fn a_machine_comes_to_the_hypervisor_that_its_pods_prefer_most() {
 }
 
 #[test]
-fn a_wish_costs_no_machine_and_makes_none_dearer() {
+fn a_preference_costs_no_machine_and_makes_none_dearer() {
     // gamma has no room: the pod runs elsewhere.
     let mut scene = Scene::default();
     *scene.hypervisor("gamma") = hypervisor(32, 2);

@@ -13,8 +13,10 @@ use crate::selector::{self, selects};
 use crate::taints;
 use crate::world::{ShapeView, World};
 
+/// How many pods of a kind stand in each domain of a label.
 #[derive(Clone)]
 pub(super) struct Count<'w> {
+    /// The label.
     pub(super) key: &'w str,
     pub(super) who: Who<'w>,
     /// Pods in each domain. Of a spread, each domain that counts has its entry.
@@ -23,7 +25,8 @@ pub(super) struct Count<'w> {
     levels: BTreeMap<u32, usize>,
 }
 
-/// What two counts have in common that count the same pods in the same domains.
+/// What two counts have in common that count the same pods in the same domains: the label, the terms, or else the spread and
+/// what its pod asks of Nodes, and the namespace.
 pub(super) type Counted<'w> = (
     &'w str,
     &'w [PodTerm],
@@ -91,6 +94,7 @@ impl<'w> Count<'w> {
         Some(self.domains.get(value).copied().unwrap_or(0))
     }
 
+    /// Changes how many pods stand in the domain of this place. The domain exists from then on.
     pub(super) fn at(&mut self, spot: Spot<'_>, by: impl Fn(&mut u32)) {
         let Some(value) = spot.domain(self.key) else {
             return;
@@ -120,7 +124,7 @@ impl<'w> Count<'w> {
         }
     }
 
-    /// Pods in the emptiest domain; without one domain that has so many.
+    /// How many pods the emptiest domain has; `one`: but for one domain that has so many.
     pub(super) fn least_without(&self, one: Option<u32>) -> Option<u32> {
         let mut levels = self.levels.iter();
         let other = levels.find(|(pods, domains)| one != Some(**pods) || **domains > 1);

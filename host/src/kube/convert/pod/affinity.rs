@@ -1,6 +1,6 @@
 //! What pods ask of their Node's labels.
 
-use kproxide_planner::facts::{NodePreference, NodeSelectorTerm, Operator, Requirement};
+use kproxide_planner::facts::{NodeSelectorTerm, Operator, PreferredTerm, Requirement};
 
 use super::Unsupported;
 use crate::kube::view::{PreferredView, RequirementView, TermView};
@@ -26,15 +26,15 @@ pub(super) fn term_facts(term: &TermView, unsupported: &mut Unsupported) -> Node
     }
 }
 
-/// `None`: a wish that cannot be read is not heard.
-pub(super) fn preference_facts(preferred: &PreferredView) -> Option<NodePreference> {
+/// `None`: an operator of a later Kubernetes. The pod runs without what it prefers.
+pub(super) fn preferred_facts(preferred: &PreferredView) -> Option<PreferredTerm> {
     let mut unread = Unsupported::default();
-    let term = term_facts(&preferred.preference, &mut unread);
+    let preference = term_facts(&preferred.preference, &mut unread);
     let weight = preferred.weight;
     unread
         .0
         .is_empty()
-        .then_some(NodePreference { weight, term })
+        .then_some(PreferredTerm { weight, preference })
 }
 
 /// `None`: an operator of a later Kubernetes.

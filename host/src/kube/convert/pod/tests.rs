@@ -394,10 +394,10 @@ fn affinity_and_tolerations_are_read() {
     let terms = pod.node_affinity.unwrap();
     assert_eq!(terms[0].match_expressions[0].operator, Operator::Exists);
     assert_eq!(&*terms[1].match_fields[0].values[0], "n1");
-    // A wish with an operator of a later Kubernetes is left out, and the pod is served.
-    let wishes = pod.node_preferences.iter();
-    let wishes = wishes.map(|it| (it.weight, &*it.term.match_expressions[0].key));
-    assert_eq!(wishes.collect::<Vec<_>>(), [(7, "ssd")]);
+    // A preference with an operator of a later Kubernetes is left out, and the pod is served.
+    let preferred = pod.preferred_node_affinity.iter();
+    let preferred = preferred.map(|it| (it.weight, &*it.preference.match_expressions[0].key));
+    assert_eq!(preferred.collect::<Vec<_>>(), [(7, "ssd")]);
     assert_eq!(pod.unsupported, []);
     assert_eq!(pod.tolerations[0].key, None);
     assert_eq!(pod.tolerations[1].effect, Some(TaintEffect::NoSchedule));
