@@ -1,6 +1,7 @@
 //! Packing pods into machines that do not exist yet: first-fit decreasing, tried with each instance type first, the cheapest result taken.
 
 mod apart;
+mod joining;
 mod openings;
 
 use std::cmp::Ordering;
@@ -68,6 +69,18 @@ pub(super) struct Order {
     pub(super) pods: Vec<(usize, u32)>,
 }
 
+impl Order {
+    /// Its machine on one of the offer's hypervisors.
+    pub(super) fn spot_at<'o>(&'o self, offer: &'o Offer<'_>, place: usize) -> Spot<'o> {
+        Spot::to_be_made(&offer.profiles[place], &self.host)
+    }
+
+    /// No policy puts it on another hypervisor.
+    fn stays(&self) -> bool {
+        self.is_pinned || self.sites.len() == 1
+    }
+}
+
 #[derive(Clone)]
 pub(super) struct Packing<'w> {
     pub(super) orders: Vec<Order>,
@@ -114,28 +127,25 @@ pub(super) fn pack<'w>(
     let admitting = Admitting::new(pool, demands);
     let by_cost = by_cost(pool);
     let nothing = nothing(pool, demands, room, topology, stays);
-    let mut best = nothing.clone();
-    let try_first = |first: usize, best: &mut Packing<'w>| {
+    let packed = |first: usize| {
         let others = by_cost.iter().copied().filter(|other| *other != first);
-        let opening: Vec<usize> = std::iter::once(first).chain(others).collect();
         let mut packer = Packer {
             pool,
             demands,
             admitting: &admitting,
-            opening: &opening,
+            opening: std::iter::once(first).chain(others).collect(),
             packing: nothing.clone(),
         };
         packer.fill();
-        packer.shrink(&by_cost);
-        if packer.packing.is_better_than(best, pool, demands) {
-            *best = packer.packing;
-        }
+        packer.shrink();
+        packer
     };
     let Some((largest, smaller)) = by_cost.split_first() else {
-        return best;
+        return nothing;
     };
-    try_first(*largest, &mut best);
-    let is_enough = best.orders.len() > MANY_ORDERS && best.left.iter().all(|left| *left == 0);
+    let mut best = packed(*largest);
+    let Packing { orders, left, .. } = &best.packing;
+    let is_enough = orders.len() > MANY_ORDERS && left.iter().all(|left| *left == 0);
     let next = match is_enough {
         true => promising(pool, demands, room, smaller),
         false => smaller.to_vec(),
@@ -146,9 +156,17 @@ pub(super) fn pack<'w>(
         MOST_OPENINGS
     } - 1;
     for first in next.into_iter().take(most) {
-        try_first(first, &mut best);
+        let other = packed(first);
+        if other.packing.is_better_than(&best.packing, pool, demands) {
+            best = other;
+        }
     }
-    best
+    best.so_that_none_is_stuck(&nothing)
+}
+
+/// Where the machine of this order is to stand.
+fn spot<'o>(pool: &'o PoolPlan<'_>, order: &'o Order) -> Spot<'o> {
+    order.spot_at(&pool.offers[order.offer], order.site)
 }
 
 /// Before the first machine is packed.
@@ -221,7 +239,7 @@ struct Packer<'a, 'w> {
     demands: &'a [Demand<'a>],
     admitting: &'a Admitting,
     /// Offers in the order in which they are tried for a new machine.
-    opening: &'a [usize],
+    opening: Vec<usize>,
     packing: Packing<'w>,
 }
 
@@ -367,14 +385,19 @@ impl<'w> Packer<'_, 'w> {
         order.is_pinned = true;
         order.sites = SiteSet::default();
         order.sites.insert(order.site);
+        self.open_domains(index);
+    }
+
+    /// Pods that come later spread over this machine, too.
+    fn open_domains(&mut self, index: usize) {
+        let order = &self.packing.orders[index];
+        let spot = spot(self.pool, order);
+        self.packing.topology.open_domains(spot, order.stays());
     }
 
     fn count(&mut self, index: usize, shape: Id, count: u32) {
         let order = &self.packing.orders[index];
-        let spot = Spot::to_be_made(
-            &self.pool.offers[order.offer].profiles[order.site],
-            &order.host,
-        );
+        let spot = spot(self.pool, order);
         self.packing.topology.put(shape, spot, count);
     }
 
@@ -454,8 +477,9 @@ impl<'w> Packer<'_, 'w> {
             pods: vec![(self.demands[demand].need, count)],
         });
         let index = self.packing.orders.len() - 1;
-        if needs_place {
-            self.pin(index);
+        match needs_place {
+            true => self.pin(index),
+            false => self.open_domains(index),
         }
         self.count(index, shape, count);
         Some(count)
@@ -464,7 +488,7 @@ impl<'w> Packer<'_, 'w> {
     /// Moves machines that could as well stand elsewhere away from a hypervisor that this demand needs.
     fn make_room(&mut self, demand: usize) -> Option<(usize, SiteSet, usize)> {
         let spec = self.demands[demand].spec;
-        for index in self.opening.iter().copied() {
+        for index in self.opening.clone() {
             let (size, count) = (self.offer(index).size, self.offer(index).sites.len());
             if self.offer(index).free.misfit(spec).is_some()
                 || self.pool.limit(&self.packing.usage, size).is_some()
@@ -521,7 +545,8 @@ impl<'w> Packer<'_, 'w> {
     }
 
     /// Makes each machine as small as its pods allow.
-    fn shrink(&mut self, by_cost: &[usize]) {
+    fn shrink(&mut self) {
+        let by_cost = by_cost(self.pool);
         if by_cost.len() < 2 {
             return;
         }

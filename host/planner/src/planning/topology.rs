@@ -278,8 +278,15 @@ impl<'w> Topology<'w> {
 
     /// A place makes its domains exist for the spreads that count it, if no other place has.
     pub(super) fn add_place(&mut self, spot: Spot<'_>) {
+        self.open_domains(spot, true);
+    }
+
+    /// The same for a machine to be made. Its host is a domain. Its hypervisor is one only if the machine `stays` there: the
+    /// policy may choose another.
+    pub(super) fn open_domains(&mut self, spot: Spot<'_>, stays: bool) {
         for count in &mut self.counts {
-            if matches!(count.who, Who::Spread(..)) && count.who.counts_on(spot) {
+            let is_spread = matches!(count.who, Who::Spread(..));
+            if is_spread && (stays || count.key == HOSTNAME) && count.who.counts_on(spot) {
                 count.at(spot, |_| {});
             }
         }

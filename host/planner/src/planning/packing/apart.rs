@@ -18,7 +18,7 @@ pub(in crate::planning) fn pack_together<'w>(
             pool,
             demands,
             admitting: &admitting,
-            opening: &[offer],
+            opening: vec![offer],
             packing: nothing(pool, demands, room, topology, Vec::new()),
         };
         packer.fill();
