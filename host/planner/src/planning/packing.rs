@@ -398,7 +398,7 @@ impl<'w> Packer<'_, 'w> {
     fn count(&mut self, index: usize, shape: Id, count: u32) {
         let order = &self.packing.orders[index];
         let spot = spot(self.pool, order);
-        self.packing.topology.put(shape, spot, count);
+        self.packing.topology.put_in_thought(shape, spot, count);
     }
 
     /// A place of this set for a planned machine that is at `at` so far: there, or where there is room.

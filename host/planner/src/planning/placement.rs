@@ -366,6 +366,7 @@ impl<'w> Planning<'w> {
         self.keep_states(name, PolicyKind::HostSelection, states);
         self.hypervisors.add_machine(site.hypervisor, name, size);
         self.placing.room.take(&site, size);
+        self.note_neighbours(place);
         for (need, count) in &self.placing.wanted[index].order.pods {
             let launched = &mut self.needs[*need].launched;
             match launched.last_mut().filter(|(last, _)| *last == claim) {

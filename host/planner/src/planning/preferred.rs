@@ -1,5 +1,6 @@
-//! Preferred node affinity of pods. It decides between types of equal cost, and between the hypervisors that the policy ranks.
-//! kproxide makes no machine for it, and no dearer one. It decides nothing where
+//! What pods prefer: node affinity, other pods to stand with or away from, and topology spreads with `ScheduleAnyway`. It decides
+//! between the hypervisors that the policy ranks; node affinity also between types of equal cost. kproxide makes no machine for
+//! it, and no dearer one. It decides nothing where
 //!
 //! - the pods' affinity, anti-affinity or spread fixes the hypervisor,
 //! - a machine is replaced,
@@ -14,16 +15,18 @@ use super::packing::{Demand, Order, Packing};
 use super::placement::REJECTED_NAMED_MAX;
 use super::pools::{Offer, PoolPlan};
 use super::scale_up::Purpose;
+use super::schedule::Need;
 use crate::facts::PodSpec;
 use crate::question::{RankQuestion, Ranking, Scored};
 use crate::refusal::{Refusal, Refused};
 use crate::selector;
+use crate::world::Id;
 
 /// Of the hypervisors that pods prefer to the chosen one, so many are looked at.
 const MOST_LIKED: usize = 8;
 
 impl Offer<'_> {
-    /// How much of what these pods prefer a machine there would have.
+    /// How much of the node affinity that these pods prefer a machine there would have.
     fn preference<'p>(&self, place: usize, pods: impl Iterator<Item = (&'p PodSpec, u32)>) -> i64 {
         let profile = &self.profiles[place];
         pods.map(|(spec, count)| {
@@ -34,7 +37,7 @@ impl Offer<'_> {
 }
 
 impl Packing<'_> {
-    /// How much of what pods prefer these machines have, each where it has most.
+    /// How much of the node affinity that pods prefer these machines have, each where it has most.
     pub(super) fn preference(&self, pool: &PoolPlan<'_>, demands: &[Demand<'_>]) -> i64 {
         if demands
             .iter()
@@ -59,7 +62,7 @@ impl Packing<'_> {
     }
 }
 
-impl Planning<'_> {
+impl<'w> Planning<'w> {
     /// The placement that the pods prefer most, if they prefer it to the chosen one and every later order finds room beside it.
     /// Of equal ones the first.
     pub(super) fn preferred<'s>(
@@ -89,22 +92,51 @@ impl Planning<'_> {
     /// Whether there is anything to compare: few pods prefer anything, and there may be a thousand hypervisors.
     fn prefers_any(&self) -> bool {
         let mut pods = self.pods_of_order();
-        pods.any(|(spec, _)| !spec.preferred_node_affinity.is_empty())
+        pods.any(|(need, _)| {
+            !need.spec.preferred_node_affinity.is_empty()
+                || !need.spec.preferred_neighbours.is_empty()
+        })
     }
 
     /// How much of what the pods of this order prefer its machine would have there.
     fn preference(&self, place: u32) -> i64 {
         let wanted = &self.placing.wanted[self.placing.next];
         let offer = &self.pools[wanted.pool].offers[wanted.order.offer];
-        offer.preference(place as usize, self.pods_of_order())
+        let pods = self
+            .pods_of_order()
+            .map(|(need, count)| (&*need.spec, count));
+        let of_nodes = offer.preference(place as usize, pods);
+        let spot = wanted.order.spot_at(offer, place as usize);
+        let of_pods = self.pods_of_order().map(|(need, count)| {
+            let preference = self.snapshot.topology.preference(need.shape, spot);
+            i64::from(count) * preference
+        });
+        of_nodes + of_pods.sum::<i64>()
     }
 
-    /// The pods that the order is for, by shape, and how many of each.
-    fn pods_of_order(&self) -> impl Iterator<Item = (&PodSpec, u32)> {
+    /// The pods that the order is for, by need, and how many of each.
+    fn pods_of_order(&self) -> impl Iterator<Item = (&Need<'w>, u32)> {
         let wanted = &self.placing.wanted[self.placing.next];
         let is_for_pods = wanted.purpose == Purpose::Pods;
         let pods = wanted.order.pods.iter().filter(move |_| is_for_pods);
-        pods.map(|(need, count)| (&*self.needs[*need].spec, *count))
+        pods.map(|(need, count)| (&self.needs[*need], *count))
+    }
+
+    /// The pods of this order will stand there: those of later orders may prefer that, or not.
+    pub(super) fn note_neighbours(&mut self, place: usize) {
+        let pods: Vec<(Id, u32)> = self
+            .pods_of_order()
+            .map(|(need, count)| (need.shape, count))
+            .collect();
+        let wanted = &self.placing.wanted[self.placing.next];
+        let spot = wanted
+            .order
+            .spot_at(&self.pools[wanted.pool].offers[wanted.order.offer], place);
+        for (shape, count) in pods {
+            self.snapshot
+                .topology
+                .put_for_preferences(shape, spot, count);
+        }
     }
 
     /// Adds the hypervisors that the policy scored at least as high, and that the pods prefer less.

@@ -8,7 +8,7 @@
 mod count;
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use self::count::{Count, Counted, Subject, Who, is_selected, selected};
 use super::fit::{NodeProfile, demanded};
@@ -21,6 +21,8 @@ use crate::world::{Id, NodeView, PodView, World};
 #[derive(Clone, Default)]
 pub(super) struct Topology<'w> {
     counts: Vec<Count<'w>>,
+    /// What pending pods prefer to stand with, or away from. It keeps no pod away.
+    preferred: Vec<Count<'w>>,
     /// What concerns the pods of a shape. A shape that is not here has no rules and is counted nowhere.
     shapes: BTreeMap<Id, Kin<'w>>,
     /// DaemonSets whose pods some count counts. A machine to come brings them.
@@ -107,6 +109,10 @@ struct Kin<'w> {
     rules: Vec<Rule<'w>>,
     /// The counts that a pod of this shape is part of.
     counted_in: Vec<usize>,
+    /// Counts of `preferred`, and what each pod in them is worth to a pod of this shape.
+    prefers: Vec<(usize, i32)>,
+    /// The counts of `preferred` that a pod of this shape is part of.
+    preferred_in: Vec<usize>,
 }
 
 #[derive(Clone)]
@@ -156,7 +162,8 @@ impl<'w> Topology<'w> {
                     });
             }
         }
-        if topology.counts.is_empty() {
+        topology.count_preferred(world, &subjects);
+        if topology.counts.is_empty() && topology.preferred.is_empty() {
             return topology;
         }
         for (id, subject) in &subjects {
@@ -191,6 +198,35 @@ impl<'w> Topology<'w> {
             topology.add_node(&node);
         }
         topology
+    }
+
+    fn count_preferred(&mut self, world: &'w World, subjects: &[(Id, Subject<'w>)]) {
+        let pending = world.pending();
+        let pending: BTreeSet<Id> = pending.iter().map(|(_, pods)| pods.shape()).collect();
+        let mut shared: BTreeMap<(&str, &PodTerm), usize> = BTreeMap::new();
+        for (id, subject) in subjects.iter().filter(|(id, _)| pending.contains(id)) {
+            for neighbours in &subject.spec.preferred_neighbours {
+                let term = &neighbours.term;
+                let count = *shared.entry((subject.namespace, term)).or_insert_with(|| {
+                    let who = Who::Selected(subject.namespace, std::slice::from_ref(term));
+                    self.preferred.push(Count::new(&term.topology_key, who));
+                    self.preferred.len() - 1
+                });
+                let kin = self.shapes.entry(*id).or_default();
+                kin.prefers.push((count, neighbours.weight));
+            }
+        }
+        if self.preferred.is_empty() {
+            return;
+        }
+        for (id, subject) in subjects {
+            let all = self.preferred.iter().enumerate();
+            let counting = all.filter(|(_, count)| count.who.counts(*subject));
+            let counting: Vec<usize> = counting.map(|(index, _)| index).collect();
+            if !counting.is_empty() {
+                self.shapes.entry(*id).or_default().preferred_in = counting;
+            }
+        }
     }
 
     /// The counts that such a pod is part of.
@@ -273,6 +309,7 @@ impl<'w> Topology<'w> {
         self.add_place(spot);
         for pod in node.pods().filter(PodView::is_alive) {
             self.change(pod.shape_id(), spot, pod.is_deleting(), |pods| *pods += 1);
+            self.change_preferred(pod.shape_id(), spot, |pods| *pods += 1);
         }
     }
 
@@ -319,14 +356,44 @@ impl<'w> Topology<'w> {
         spreads.sum()
     }
 
+    /// How much a pod of this shape prefers the place for the pods that stand in its domains.
+    pub(super) fn preference(&self, shape: Id, spot: Spot<'_>) -> i64 {
+        let prefers = self.shapes.get(&shape).map_or(&[][..], |kin| &kin.prefers);
+        let worth = prefers.iter().map(|(count, weight)| {
+            let pods = self.preferred[*count].in_domain(spot).unwrap_or(0);
+            i64::from(*weight) * i64::from(pods)
+        });
+        worth.sum()
+    }
+
     pub(super) fn put(&mut self, shape: Id, spot: Spot<'_>, pods: u32) {
+        self.put_in_thought(shape, spot, pods);
+        self.put_for_preferences(shape, spot, pods);
+    }
+
+    /// Puts pods on a machine whose hypervisor the policy has yet to choose.
+    pub(super) fn put_in_thought(&mut self, shape: Id, spot: Spot<'_>, pods: u32) {
         self.change(shape, spot, false, |count| *count += pods);
     }
 
+    /// The other half of [`Self::put`], once the hypervisor is chosen.
+    pub(super) fn put_for_preferences(&mut self, shape: Id, spot: Spot<'_>, pods: u32) {
+        self.change_preferred(shape, spot, |count| *count += pods);
+    }
+
     pub(super) fn take_back(&mut self, shape: Id, spot: Spot<'_>, pods: u32) {
-        self.change(shape, spot, false, |count| {
-            *count = count.saturating_sub(pods)
-        });
+        let by = |count: &mut u32| *count = count.saturating_sub(pods);
+        self.change(shape, spot, false, by);
+        self.change_preferred(shape, spot, by);
+    }
+
+    fn change_preferred(&mut self, shape: Id, spot: Spot<'_>, by: impl Fn(&mut u32)) {
+        let Some(kin) = self.shapes.get(&shape) else {
+            return;
+        };
+        for index in &kin.preferred_in {
+            self.preferred[*index].at(spot, &by);
+        }
     }
 
     fn change(&mut self, shape: Id, spot: Spot<'_>, is_deleting: bool, by: impl Fn(&mut u32)) {

@@ -1,6 +1,7 @@
 //! Pods and DaemonSets: what they ask, where they may run, whether they can move.
 
 mod affinity;
+mod neighbours;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use kube::api::ObjectMeta;
 
 pub(super) use self::affinity::requirement_facts;
 use self::affinity::{preferred_facts, term_facts};
+use self::neighbours::{is_preferred, preferred_neighbours};
 use super::storage::pod_claims;
 use super::{created, filled, flagged_in};
 use crate::kube::crd::Amount;
@@ -213,11 +215,10 @@ fn pod_spec_facts(spec: &PodSpecView, labels: Option<&Labels>, status: &PodStatu
     };
     let pod_affinity = terms("spec.affinity.podAffinity", &pod_affinity.required);
     let pod_anti_affinity = terms("spec.affinity.podAntiAffinity", &pod_anti_affinity.required);
-    // `ScheduleAnyway` is a wish.
-    let demands = |one: &&SpreadView| one.when_unsatisfiable.as_deref() != Some("ScheduleAnyway");
+    let preferred_neighbours = preferred_neighbours(spec, labels);
     let spread = topology_spread_constraints
         .iter()
-        .filter(demands)
+        .filter(|one| !is_preferred(one))
         .map(|one| spread_facts(one, labels, &mut unsupported))
         .collect();
     let all_containers = || containers.iter().chain(init_containers);
@@ -246,6 +247,7 @@ fn pod_spec_facts(spec: &PodSpecView, labels: Option<&Labels>, status: &PodStatu
         node_selector: node_selector.clone(),
         node_affinity,
         preferred_node_affinity,
+        preferred_neighbours,
         tolerations,
         priority: priority.unwrap_or_default(),
         scheduler_name: scheduler_name.as_deref().map(Arc::from),

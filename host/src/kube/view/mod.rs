@@ -14,8 +14,9 @@ pub(crate) use custom::CustomView;
 pub(super) use custom::fields;
 pub(super) use node::{NodeView, TaintView};
 pub(super) use pod::{
-    AffinityView, ContainerView, PodSpecView, PodStatusView, PodTermView, PodView, PodVolumeView,
-    PreferredView, RequirementView, ResourcesView, SpreadView, TermView, TolerationView,
+    AffinityView, ContainerView, PodAffinityView, PodSpecView, PodStatusView, PodTermView, PodView,
+    PodVolumeView, PreferredView, RequirementView, ResourcesView, SpreadView, TermView,
+    TolerationView,
 };
 pub(super) use policy::{
     DaemonSetView, DisruptionBudgetView, NamespaceView, SelectorView, VolumeAttachmentView,

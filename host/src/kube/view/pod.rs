@@ -227,9 +227,9 @@ pub(in crate::kube) struct AffinityView {
     #[serde(deserialize_with = "or_default")]
     pub(in crate::kube) node_affinity: NodeAffinityView,
     #[serde(deserialize_with = "or_default")]
-    pub(in crate::kube) pod_affinity: RequiredView,
+    pub(in crate::kube) pod_affinity: PodAffinityView,
     #[serde(deserialize_with = "or_default")]
-    pub(in crate::kube) pod_anti_affinity: RequiredView,
+    pub(in crate::kube) pod_anti_affinity: PodAffinityView,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -254,12 +254,25 @@ pub(in crate::kube) struct PreferredView {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(in crate::kube) struct RequiredView {
+pub(in crate::kube) struct PodAffinityView {
     #[serde(
         rename = "requiredDuringSchedulingIgnoredDuringExecution",
         deserialize_with = "or_default"
     )]
     pub(in crate::kube) required: Vec<PodTermView>,
+    #[serde(
+        rename = "preferredDuringSchedulingIgnoredDuringExecution",
+        deserialize_with = "or_default"
+    )]
+    pub(in crate::kube) preferred: Vec<PreferredPodTermView>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in crate::kube) struct PreferredPodTermView {
+    pub(in crate::kube) weight: i32,
+    #[serde(deserialize_with = "or_default")]
+    pub(in crate::kube) pod_affinity_term: PodTermView,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -125,7 +125,7 @@ impl<'w> Packer<'_, 'w> {
                 continue;
             };
             free.put(demand.spec, *count);
-            joining.topology.put(demand.shape, spot, *count);
+            joining.topology.put_in_thought(demand.shape, spot, *count);
         }
         joining.joined.push((index, free));
     }
@@ -147,7 +147,7 @@ impl<'w> Packer<'_, 'w> {
                     .find(|(_, info)| info.takes(spec) && !topology.keeps_away(shape, info.spot()));
                 if let Some((_, info)) = node {
                     info.place.free.put(spec, 1);
-                    topology.put(shape, info.spot(), 1);
+                    topology.put_in_thought(shape, info.spot(), 1);
                 } else {
                     let found = joined.iter_mut().find(|(order, free)| {
                         let spot = spot(self.pool, &self.packing.orders[*order]);
@@ -155,7 +155,7 @@ impl<'w> Packer<'_, 'w> {
                     });
                     let Some((order, free)) = found else { break };
                     free.put(spec, 1);
-                    topology.put(
+                    topology.put_in_thought(
                         shape,
                         spot(self.pool, &self.packing.orders[*order]),
                         1,

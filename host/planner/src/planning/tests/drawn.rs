@@ -93,6 +93,18 @@ fn rule_neighbours(spec: &mut PodSpec, which: usize) {
                 vec![preferred(zone, "beta", 30), preferred(zone, "gamma", 20)]
         }
         8 => spec.preferred_node_affinity = vec![preferred("rack", "r1", 1)],
+        9 => {
+            spec.preferred_neighbours = vec![
+                PreferredNeighbours {
+                    weight: -100,
+                    term: term(zone, "even"),
+                },
+                PreferredNeighbours {
+                    weight: 10,
+                    term: term(zone, "odd"),
+                },
+            ]
+        }
         _ => {}
     }
 }

@@ -1,4 +1,4 @@
-//! Preferred node affinity: it decides between machines of equal cost, and costs none.
+//! What pods prefer: it decides between machines of equal cost, and costs none.
 
 use super::*;
 use crate::facts::*;
@@ -114,4 +114,117 @@ fn a_hypervisor_that_pods_prefer_leaves_room_for_later_machines() {
     places.sort_unstable();
     let others = [("small", "beta"), ("small", "gamma")];
     assert_eq!(places, [("large", "alpha"), others[0], others[1]]);
+}
+
+/// A pod of an app that likes to stand with pods of another, or away from them.
+fn neighbours(requests: &str, key: &str, preferences: &[(i32, &str)]) -> PodSpec {
+    let one = |(weight, app): &(i32, &str)| PreferredNeighbours {
+        weight: *weight,
+        term: PodTerm {
+            topology_key: key.into(),
+            selector: Some(LabelSelector {
+                match_labels: labels(&format!("app={app}")),
+                match_expressions: vec![],
+            }),
+            namespaces: Namespaces::Own,
+        },
+    };
+    PodSpec {
+        preferred_neighbours: preferences.iter().map(one).collect(),
+        ..spec(requests)
+    }
+}
+
+/// Pods whose names begin so have the label `app`.
+fn call(scene: &mut Scene, app: &str) {
+    let prefix = format!("{app}-");
+    for (_, pod) in scene
+        .pods
+        .iter_mut()
+        .filter(|(key, _)| key.name.starts_with(&prefix))
+    {
+        pod.labels = labels(&format!("app={app}"));
+    }
+}
+
+/// Full Nodes in alpha and beta: two caches and a database run in alpha, one cache runs in beta.
+fn with_neighbours() -> Scene {
+    let mut scene = Scene::default();
+    scene.workers().max_nodes = 10;
+    for (name, zone, caches) in [("a", "alpha", 2), ("b", "beta", 1)] {
+        let node = scene.node(name, node("cpu=3 memory=8Gi"));
+        node.labels = labels(&format!("{ZONE}={zone}"));
+        scene.running(&format!("cache-{name}"), caches, name, spec("cpu=1"));
+    }
+    scene.running("db", 1, "a", spec("cpu=1"));
+    scene.running("other", 1, "b", spec("cpu=2"));
+    for app in ["cache", "db", "other"] {
+        call(&mut scene, app);
+    }
+    scene
+}
+
+#[test]
+fn a_machine_comes_where_its_pods_have_the_neighbours_that_they_prefer() {
+    for (preferences, expected) in [
+        (vec![(1, "nobody")], "alpha"),
+        (vec![(10, "cache")], "alpha"),
+        (vec![(-1, "db")], "beta"),
+        // Three caches cost 3, and the database gives 2: gamma has neither.
+        (vec![(-1, "cache")], "gamma"),
+        (vec![(-1, "cache"), (2, "db")], "alpha"),
+        (vec![(-100, "db"), (1, "cache")], "beta"),
+    ] {
+        let mut scene = with_neighbours();
+        scene.pending("web", 1, neighbours("cpu=1", ZONE, &preferences));
+        let plan = scene.plan();
+        let [(_, place)] = places(&plan)[..] else {
+            panic!("{:?}", plan.launches);
+        };
+        assert_eq!(place, expected, "{preferences:?}");
+    }
+}
+
+#[test]
+fn machines_of_one_plan_spread_as_their_pods_prefer() {
+    let mut scene = Scene::default();
+    scene.workers().max_nodes = 10;
+    scene.pending("web", 4, neighbours("cpu=3", ZONE, &[(-100, "web")]));
+    call(&mut scene, "web");
+    let plan = scene.plan();
+    let mut zones: Vec<&str> = places(&plan).into_iter().map(|(_, place)| place).collect();
+    assert_eq!(
+        zones[..3],
+        ["alpha", "beta", "gamma"],
+        "one after the other"
+    );
+    zones.sort_unstable();
+    assert_eq!(zones, ["alpha", "alpha", "beta", "gamma"]);
+
+    // On its way it counts as well.
+    let mut scene = Scene::default();
+    scene.coming_machine("first", "alpha", crate::claim::Phase::Launching);
+    scene.pending("web", 2, neighbours("cpu=3", ZONE, &[(-100, "web")]));
+    call(&mut scene, "web");
+    assert_eq!(places(&scene.plan()), [("medium", "beta")]);
+}
+
+#[test]
+fn preferred_neighbours_cost_no_machine() {
+    // Only alpha has room.
+    let mut scene = with_neighbours();
+    for name in ["beta", "gamma"] {
+        *scene.hypervisor(name) = hypervisor(32, 2);
+    }
+    scene.pending("web", 1, neighbours("cpu=1", ZONE, &[(-100, "cache")]));
+    assert_eq!(places(&scene.plan()), [("medium", "alpha")]);
+
+    // Three that stand away from each other share one machine, and a Node with room takes what would rather stand elsewhere.
+    let mut scene = Scene::default();
+    scene.pending("web", 3, neighbours("cpu=1", ZONE, &[(-100, "web")]));
+    call(&mut scene, "web");
+    assert_eq!(places(&scene.plan()).len(), 1);
+    let node = scene.node("static", node("cpu=8 memory=16Gi"));
+    node.labels = labels(&format!("{ZONE}=alpha"));
+    assert_eq!(places(&scene.plan()), []);
 }
