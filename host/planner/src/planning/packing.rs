@@ -261,6 +261,8 @@ impl<'w> Packer<'_, 'w> {
                 continue;
             }
             let one_by_one = self.one_by_one(demand);
+            // Machines that may take another of these pods. They only get fuller.
+            let mut open: Vec<usize> = (0..self.packing.orders.len()).collect();
             let mut is_first = true;
             while left > 0 {
                 if one_by_one && self.put_on_node(demand) {
@@ -269,21 +271,23 @@ impl<'w> Packer<'_, 'w> {
                 }
                 let before = left;
                 if one_by_one || std::mem::take(&mut is_first) {
-                    for order in 0..self.packing.orders.len() {
-                        if left == 0 {
-                            break;
-                        }
-                        left -= self.fill_open(demand, order, left);
-                    }
+                    open.retain(|order| {
+                        let put = match left {
+                            0 => Some(0),
+                            _ => self.fill_open(demand, *order, left),
+                        };
+                        left -= put.unwrap_or(0);
+                        put.is_some()
+                    });
                 }
                 if left == 0 || (one_by_one && left < before) {
                     continue;
                 }
-                let opened = self.open(demand, left);
-                left -= opened.unwrap_or(0);
-                if opened.is_none() {
+                let Some(opened) = self.open(demand, left) else {
                     break;
-                }
+                };
+                left -= opened;
+                open.push(self.packing.orders.len() - 1);
             }
             has_put |= left < self.packing.left[demand];
             self.packing.left[demand] = left;
@@ -328,8 +332,8 @@ impl<'w> Packer<'_, 'w> {
         &self.pool.offers[index]
     }
 
-    /// Puts pods into a machine that is open; tells how many.
-    fn fill_open(&mut self, demand: usize, index: usize, left: u32) -> u32 {
+    /// Puts pods into a machine that is open; tells how many. `None`: it takes no more of them, whatever else is packed.
+    fn fill_open(&mut self, demand: usize, index: usize, left: u32) -> Option<u32> {
         let Demand { spec, shape, .. } = self.demands[demand];
         let order = &self.packing.orders[index];
         let most = if self.one_by_one(demand) {
@@ -339,25 +343,27 @@ impl<'w> Packer<'_, 'w> {
         };
         let count = order.free.how_many(spec, most);
         if count == 0 {
-            return 0;
+            return None;
         }
         let sites = order
             .sites
             .intersection(self.admitting.of(demand, order.offer));
         if sites.is_empty() {
-            return 0;
+            return None;
         }
         let (at, offer) = (order.site, order.offer);
         let needs_place = self.packing.topology.needs_place(shape);
         // A machine with such pods stays where room was found for it.
         if (needs_place || order.is_pinned) && !sites.contains(at) {
-            return 0;
+            return Some(0);
         }
-        if self.keeps_away(shape, offer, at, &order.host) {
-            return 0;
+        let spot = spot(self.pool, order);
+        if self.packing.topology.keeps_away(shape, spot) {
+            let is_for_good = self.packing.topology.host_keeps_away(shape, spot);
+            return (!is_for_good).then_some(0);
         }
         let Some(site) = self.stay_or_move(offer, at, &sites) else {
-            return 0;
+            return Some(0);
         };
         let order = &mut self.packing.orders[index];
         order.free.put(spec, count);
@@ -368,7 +374,7 @@ impl<'w> Packer<'_, 'w> {
             self.pin(index);
         }
         self.count(index, shape, count);
-        count
+        Some(count)
     }
 
     /// The rules of pods about their neighbours keep a pod of this shape away from a machine there.
@@ -558,9 +564,15 @@ impl<'w> Packer<'_, 'w> {
             .collect();
         for index in 0..self.packing.orders.len() {
             let old = self.packing.orders[index].offer;
+            let free = &self.packing.orders[index].free.resources;
+            let used = self.offer(old).free.resources.minus(free);
             for offer in by_cost.iter().rev().copied() {
                 if self.offer(offer).cost() >= self.offer(old).cost() {
                     break;
+                }
+                // Most types are too small, and putting in pod by pod takes long.
+                if !used.fits(&self.offer(offer).free.resources) {
+                    continue;
                 }
                 let Some(free) = self.refilled(index, offer, &demand_of) else {
                     continue;

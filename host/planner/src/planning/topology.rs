@@ -432,6 +432,18 @@ impl<'w> Topology<'w> {
         rules.iter().any(is_broken)
     }
 
+    /// A pod on the same host does: it stays, whatever else is packed.
+    pub(super) fn host_keeps_away(&self, shape: Id, spot: Spot<'_>) -> bool {
+        let rules = self.shapes.get(&shape).map_or(&[][..], |kin| &kin.rules);
+        rules.iter().any(|rule| match rule {
+            Rule::Away { count, .. } => {
+                self.counts[*count].key == HOSTNAME
+                    && self.in_domain(*count, spot).is_some_and(|pods| pods > 0)
+            }
+            Rule::Beside { .. } | Rule::Spread { .. } => false,
+        })
+    }
+
     /// One more pod here would be too many.
     fn is_skewed(
         &self,

@@ -99,11 +99,13 @@ impl<'w> Packer<'_, 'w> {
             waiting: waiting.clone(),
         };
         for batch in batches {
+            let before = joining.joined.len();
             for order in batch {
                 self.join(&mut joining, *order);
             }
-            while self.bind(&mut joining) {}
+            self.bind(&mut joining, before);
         }
+        while self.bind(&mut joining, 0) {}
         let waiting = joining.waiting.iter().filter(|(demand, _)| {
             let is_kept_away =
                 |(order, free): &(usize, Free)| self.has_room(**demand, *order, free);
@@ -130,8 +132,9 @@ impl<'w> Packer<'_, 'w> {
         joining.joined.push((index, free));
     }
 
-    /// Each waiting pod takes the first place that it finds, as kube-scheduler could. True if one has found some.
-    fn bind(&self, joining: &mut Joining<'w>) -> bool {
+    /// Each waiting pod takes the first place that it finds, as kube-scheduler could: on a Node, or on one of the machines that
+    /// joined from this one on. True if one has found some.
+    fn bind(&self, joining: &mut Joining<'w>, first: usize) -> bool {
         let Joining {
             topology,
             nodes,
@@ -149,7 +152,7 @@ impl<'w> Packer<'_, 'w> {
                     info.place.free.put(spec, 1);
                     topology.put_in_thought(shape, info.spot(), 1);
                 } else {
-                    let found = joined.iter_mut().find(|(order, free)| {
+                    let found = joined[first..].iter_mut().find(|(order, free)| {
                         let spot = spot(self.pool, &self.packing.orders[*order]);
                         self.has_room(*demand, *order, free) && !topology.keeps_away(shape, spot)
                     });
