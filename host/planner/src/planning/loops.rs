@@ -132,6 +132,10 @@ impl<'w> Planning<'w> {
             share.workloads.push((made_for, 1));
         }
         share.count = share.count.min(need.left);
+        // One machine is tried, for one pod of this need or of another.
+        if share.count < need.left {
+            share.why.get_or_insert(Why::NextTick);
+        }
         share
     }
 

@@ -4,6 +4,7 @@ use super::*;
 use crate::facts::*;
 use crate::ids::{ClassName, PodKey};
 use crate::learned::{KEPT, kept, shown};
+use crate::report::PendingShape;
 use crate::world::World;
 
 fn rows(world: &World) -> Vec<LearnedNode> {
@@ -238,6 +239,12 @@ fn r1_what_a_node_has_taught_is_tried_again_by_one_machine_every_six_hours() {
     let plan = old.plan();
     check_sound(&plan);
     assert_eq!(plan.launches.len(), 1);
+    let unhelped = |row: &PendingShape| match &row.outcome {
+        PendingOutcome::Unhelped(whys) => Some(whys.len()),
+        _ => None,
+    };
+    let reasons: Vec<usize> = plan.report.pending.iter().filter_map(unhelped).collect();
+    assert_eq!(reasons, [1, 1], "the others hear why they wait");
     old.coming_machine("tried", "alpha", Phase::Launching);
     assert_eq!(launches(&old), 0, "one is on its way");
     old.pods.clear();
