@@ -133,8 +133,8 @@ pub struct PodSpec {
     /// for it. It stands late, because the order of the fields is the order in which equally large pods are packed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub preferred_node_affinity: Vec<PreferredTerm>,
-    /// Other pods that it likes to stand with, or away from. They decide between hypervisors with room, and no machine is made for
-    /// them. Without those whose domain is one host: a machine to be made is a host of its own wherever it stands.
+    /// Other pods that it likes to stand with, or away from. They decide between hypervisors with room, and no machine is made
+    /// for them. Without those whose domain is one host: a machine to be made is a host of its own wherever it stands.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub preferred_neighbours: Vec<PreferredNeighbours>,
 }
@@ -221,13 +221,15 @@ pub struct PreferredTerm {
     pub preference: NodeSelectorTerm,
 }
 
-/// Pods that a pod likes to stand with, or that it likes to stand away from: preferred affinity and anti-affinity between pods,
-/// and a topology spread with `ScheduleAnyway`.
+/// Pods that a pod likes to stand with, or away from: preferred affinity and anti-affinity between pods, and a topology spread
+/// with `ScheduleAnyway`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PreferredNeighbours {
     /// What each pod in the domain counts that the term selects: from 1 to 100, or from -100 to -1 to stay away.
     pub weight: i32,
     pub term: PodTerm,
+    /// Of a topology spread: it does not count pods that end, and likes a Node without the label least.
+    pub is_spread: bool,
 }
 
 /// All expressions of both lists must hold.

@@ -164,6 +164,20 @@ pub(super) fn pack<'w>(
     best.so_that_none_is_stuck(&nothing)
 }
 
+/// A Node that takes a pod of this demand.
+fn opened_node<'n, 'w>(
+    nodes: &'n mut [(usize, NodeInfo<'w>)],
+    topology: &Topology<'w>,
+    demand: &Demand<'_>,
+) -> Option<&'n mut (usize, NodeInfo<'w>)> {
+    nodes.iter_mut().find(|(_, info)| {
+        let is_refused = info
+            .node()
+            .is_some_and(|node| is_refused(demand.refused, &node));
+        !is_refused && info.takes(demand.spec) && !topology.keeps_away(demand.shape, info.spot())
+    })
+}
+
 /// Where the machine of this order is to stand.
 fn spot<'o>(pool: &'o PoolPlan<'_>, order: &'o Order) -> Spot<'o> {
     order.spot_at(&pool.offers[order.offer], order.site)
@@ -245,19 +259,20 @@ struct Packer<'a, 'w> {
 
 impl<'w> Packer<'_, 'w> {
     fn fill(&mut self) {
-        let mut has_put = self.fill_round(|_| true);
+        let mut has_put = self.fill_round(|_, _| true);
         // A pod may wish to stand beside one that was placed after its turn. Each round places a pod, so this ends.
         while has_put {
-            has_put = self.fill_round(|demand| !demand.spec.pod_affinity.is_empty());
+            has_put = self
+                .fill_round(|packer, demand| !packer.demands[demand].spec.pod_affinity.is_empty());
         }
     }
 
     /// True if one of these pods has found a place.
-    fn fill_round(&mut self, is_meant: impl Fn(&Demand<'_>) -> bool) -> bool {
+    fn fill_round(&mut self, is_meant: impl Fn(&Self, usize) -> bool) -> bool {
         let mut has_put = false;
         for demand in 0..self.demands.len() {
             let mut left = self.packing.left[demand];
-            if left == 0 || !is_meant(&self.demands[demand]) {
+            if left == 0 || !is_meant(self, demand) {
                 continue;
             }
             let one_by_one = self.one_by_one(demand);
@@ -303,11 +318,7 @@ impl<'w> Packer<'_, 'w> {
     /// Puts a pod on a Node that a planned machine has opened to it.
     fn put_on_node(&mut self, demand: usize) -> bool {
         let Demand {
-            need,
-            shape,
-            spec,
-            refused,
-            ..
+            need, shape, spec, ..
         } = self.demands[demand];
         let Packing {
             stays,
@@ -315,11 +326,7 @@ impl<'w> Packer<'_, 'w> {
             on_nodes,
             ..
         } = &mut self.packing;
-        let opened = stays.iter_mut().find(|(_, info)| {
-            let is_refused = info.node().is_some_and(|node| is_refused(refused, &node));
-            !is_refused && info.takes(spec) && !topology.keeps_away(shape, info.spot())
-        });
-        let Some((index, info)) = opened else {
+        let Some((index, info)) = opened_node(stays, topology, &self.demands[demand]) else {
             return false;
         };
         info.place.free.put(spec, 1);
@@ -435,7 +442,7 @@ impl<'w> Packer<'_, 'w> {
     fn open(&mut self, demand: usize, left: u32) -> Option<u32> {
         let Demand { spec, shape, .. } = self.demands[demand];
         let needs_place = self.packing.topology.needs_place(shape);
-        let host: Arc<str> = format!("{}#{}", self.pool.name, self.packing.orders.len()).into();
+        let host = self.packing.topology.next_host(self.pool.name.as_str());
         let found = self.opening.iter().find_map(|index| {
             let offer = self.offer(*index);
             if offer.free.misfit(spec).is_some()
@@ -470,6 +477,7 @@ impl<'w> Packer<'_, 'w> {
         let most = if self.one_by_one(demand) { 1 } else { left };
         let count = free.how_many(spec, most);
         free.put(spec, count);
+        self.packing.topology.take_host();
         self.reserve(offer, site);
         let size = self.offer(offer).size;
         pools::add(&mut self.packing.usage, size);
@@ -550,18 +558,21 @@ impl<'w> Packer<'_, 'w> {
         self.reserve(offer, to);
     }
 
+    /// Demands by their needs.
+    fn demand_of(&self) -> BTreeMap<usize, usize> {
+        let demands = self.demands.iter().enumerate();
+        demands
+            .map(|(index, demand)| (demand.need, index))
+            .collect()
+    }
+
     /// Makes each machine as small as its pods allow.
     fn shrink(&mut self) {
         let by_cost = by_cost(self.pool);
         if by_cost.len() < 2 {
             return;
         }
-        let demand_of: BTreeMap<usize, usize> = self
-            .demands
-            .iter()
-            .enumerate()
-            .map(|(index, demand)| (demand.need, index))
-            .collect();
+        let demand_of = self.demand_of();
         for index in 0..self.packing.orders.len() {
             let old = self.packing.orders[index].offer;
             let free = &self.packing.orders[index].free.resources;

@@ -1,10 +1,10 @@
-//! What pods prefer: node affinity, other pods to stand with or away from, and topology spreads with `ScheduleAnyway`. It decides
-//! between the hypervisors that the policy ranks; node affinity also between types of equal cost. kproxide makes no machine for
-//! it, and no dearer one. It decides nothing where
+//! What pods prefer: node affinity, other pods to stand with or away from, and topology spreads with `ScheduleAnyway`. It
+//! decides between the hypervisors that the policy ranks; node affinity also between types of equal cost. kproxide makes no
+//! machine for it, and no dearer one. It decides nothing where
 //!
 //! - the pods' affinity, anti-affinity or spread fixes the hypervisor,
 //! - a machine is replaced,
-//! - a later machine would find no room,
+//! - a later machine would find no room, or pods that must spread would get another zone,
 //! - a pool gets more than 100 machines at once, for their type.
 
 use std::cmp::Reverse;
@@ -16,6 +16,7 @@ use super::placement::REJECTED_NAMED_MAX;
 use super::pools::{Offer, PoolPlan};
 use super::scale_up::Purpose;
 use super::schedule::Need;
+use super::topology::Spot;
 use crate::facts::PodSpec;
 use crate::question::{RankQuestion, Ranking, Scored};
 use crate::refusal::{Refusal, Refused};
@@ -74,7 +75,11 @@ impl<'w> Planning<'w> {
             return chosen;
         }
         let least = self.preference(chosen.index);
-        let liked = placements.iter().map(|it| (self.preference(it.index), *it));
+        // Pods would spread to the first machine of a zone, and take the room of those that it is made for.
+        let may_open = self.opens_domain(chosen.index);
+        let stays_within = |it: &&&Scored| may_open || !self.opens_domain(it.index);
+        let within = placements.iter().filter(stays_within);
+        let liked = within.map(|it| (self.preference(it.index), *it));
         let mut liked: Vec<(i64, &Scored)> = liked.filter(|(much, _)| *much > least).collect();
         liked.sort_by_key(|(much, _)| Reverse(*much));
         let all_fit = |mut room| {
@@ -98,6 +103,18 @@ impl<'w> Planning<'w> {
         })
     }
 
+    fn opens_domain(&self, place: u32) -> bool {
+        self.snapshot
+            .topology
+            .opens_domain(self.spot_of_order(place))
+    }
+
+    fn spot_of_order(&self, place: u32) -> Spot<'_> {
+        let wanted = &self.placing.wanted[self.placing.next];
+        let offer = &self.pools[wanted.pool].offers[wanted.order.offer];
+        wanted.order.spot_at(offer, place as usize)
+    }
+
     /// How much of what the pods of this order prefer its machine would have there.
     fn preference(&self, place: u32) -> i64 {
         let wanted = &self.placing.wanted[self.placing.next];
@@ -106,7 +123,7 @@ impl<'w> Planning<'w> {
             .pods_of_order()
             .map(|(need, count)| (&*need.spec, count));
         let of_nodes = offer.preference(place as usize, pods);
-        let spot = wanted.order.spot_at(offer, place as usize);
+        let spot = self.spot_of_order(place);
         let of_pods = self.pods_of_order().map(|(need, count)| {
             let preference = self.snapshot.topology.preference(need.shape, spot);
             i64::from(count) * preference

@@ -9,10 +9,11 @@ mod count;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use self::count::{Count, Counted, Subject, Who, is_selected, selected};
 use super::fit::{NodeProfile, demanded};
-use crate::facts::{PodSpec, PodTerm, SpreadConstraint};
+use crate::facts::{PodSpec, PodTerm, PreferredNeighbours, SpreadConstraint};
 use crate::ids::ObjectKey;
 use crate::keys::HOSTNAME;
 use crate::report::Misfit;
@@ -22,11 +23,20 @@ use crate::world::{Id, NodeView, PodView, World};
 pub(super) struct Topology<'w> {
     counts: Vec<Count<'w>>,
     /// What pending pods prefer to stand with, or away from. It keeps no pod away.
-    preferred: Vec<Count<'w>>,
+    preferred: Vec<Preferred<'w>>,
     /// What concerns the pods of a shape. A shape that is not here has no rules and is counted nowhere.
     shapes: BTreeMap<Id, Kin<'w>>,
     /// DaemonSets whose pods some count counts. A machine to come brings them.
     daemons: Vec<Daemon<'w>>,
+    /// Machines to be made that have a host name so far.
+    hosts: usize,
+}
+
+#[derive(Clone)]
+struct Preferred<'w> {
+    count: Count<'w>,
+    /// It does not count pods that end.
+    is_spread: bool,
 }
 
 #[derive(Clone)]
@@ -201,19 +211,31 @@ impl<'w> Topology<'w> {
     }
 
     fn count_preferred(&mut self, world: &'w World, subjects: &[(Id, Subject<'w>)]) {
+        let mut all = subjects.iter().map(|(_, subject)| subject.spec);
+        if all.all(|spec| spec.preferred_neighbours.is_empty()) {
+            return;
+        }
         let pending = world.pending();
         let pending: BTreeSet<Id> = pending.iter().map(|(_, pods)| pods.shape()).collect();
-        let mut shared: BTreeMap<(&str, &PodTerm), usize> = BTreeMap::new();
+        let mut shared: BTreeMap<(&str, &PodTerm, bool), usize> = BTreeMap::new();
         for (id, subject) in subjects.iter().filter(|(id, _)| pending.contains(id)) {
             for neighbours in &subject.spec.preferred_neighbours {
-                let term = &neighbours.term;
-                let count = *shared.entry((subject.namespace, term)).or_insert_with(|| {
+                let PreferredNeighbours {
+                    weight,
+                    term,
+                    is_spread,
+                } = neighbours;
+                let counted = (subject.namespace, term, *is_spread);
+                let preferred = *shared.entry(counted).or_insert_with(|| {
                     let who = Who::Selected(subject.namespace, std::slice::from_ref(term));
-                    self.preferred.push(Count::new(&term.topology_key, who));
+                    self.preferred.push(Preferred {
+                        count: Count::new(&term.topology_key, who),
+                        is_spread: *is_spread,
+                    });
                     self.preferred.len() - 1
                 });
                 let kin = self.shapes.entry(*id).or_default();
-                kin.prefers.push((count, neighbours.weight));
+                kin.prefers.push((preferred, *weight));
             }
         }
         if self.preferred.is_empty() {
@@ -221,7 +243,7 @@ impl<'w> Topology<'w> {
         }
         for (id, subject) in subjects {
             let all = self.preferred.iter().enumerate();
-            let counting = all.filter(|(_, count)| count.who.counts(*subject));
+            let counting = all.filter(|(_, it)| it.count.who.counts(*subject));
             let counting: Vec<usize> = counting.map(|(index, _)| index).collect();
             if !counting.is_empty() {
                 self.shapes.entry(*id).or_default().preferred_in = counting;
@@ -309,7 +331,7 @@ impl<'w> Topology<'w> {
         self.add_place(spot);
         for pod in node.pods().filter(PodView::is_alive) {
             self.change(pod.shape_id(), spot, pod.is_deleting(), |pods| *pods += 1);
-            self.change_preferred(pod.shape_id(), spot, |pods| *pods += 1);
+            self.change_preferred(pod.shape_id(), spot, pod.is_deleting(), |pods| *pods += 1);
         }
     }
 
@@ -327,6 +349,29 @@ impl<'w> Topology<'w> {
                 count.at(spot, |_| {});
             }
         }
+    }
+
+    /// A machine there would be the first in a zone of some spread, and pods would spread to it.
+    pub(super) fn opens_domain(&self, spot: Spot<'_>) -> bool {
+        self.counts.iter().any(|count| {
+            let is_new = || {
+                let value = spot.domain(count.key);
+                value.is_some_and(|value| !count.domains.contains_key(value))
+            };
+            matches!(count.who, Who::Spread(..))
+                && count.key != HOSTNAME
+                && is_new()
+                && count.who.counts_on(spot)
+        })
+    }
+
+    /// Stands for the name of the next machine to be made.
+    pub(super) fn next_host(&self, pool: &str) -> Arc<str> {
+        format!("{pool}#{}", self.hosts).into()
+    }
+
+    pub(super) fn take_host(&mut self) {
+        self.hosts += 1;
     }
 
     /// Whether the pods of this shape have to be placed one by one.
@@ -359,8 +404,13 @@ impl<'w> Topology<'w> {
     /// How much a pod of this shape prefers the place for the pods that stand in its domains.
     pub(super) fn preference(&self, shape: Id, spot: Spot<'_>) -> i64 {
         let prefers = self.shapes.get(&shape).map_or(&[][..], |kin| &kin.prefers);
-        let worth = prefers.iter().map(|(count, weight)| {
-            let pods = self.preferred[*count].in_domain(spot).unwrap_or(0);
+        let worth = prefers.iter().map(|(preferred, weight)| {
+            let Preferred { count, is_spread } = &self.preferred[*preferred];
+            let pods = match count.in_domain(spot) {
+                Some(pods) => pods,
+                None if *is_spread => count.most(),
+                None => 0,
+            };
             i64::from(*weight) * i64::from(pods)
         });
         worth.sum()
@@ -378,21 +428,30 @@ impl<'w> Topology<'w> {
 
     /// The other half of [`Self::put`], once the hypervisor is chosen.
     pub(super) fn put_for_preferences(&mut self, shape: Id, spot: Spot<'_>, pods: u32) {
-        self.change_preferred(shape, spot, |count| *count += pods);
+        self.change_preferred(shape, spot, false, |count| *count += pods);
     }
 
     pub(super) fn take_back(&mut self, shape: Id, spot: Spot<'_>, pods: u32) {
         let by = |count: &mut u32| *count = count.saturating_sub(pods);
         self.change(shape, spot, false, by);
-        self.change_preferred(shape, spot, by);
+        self.change_preferred(shape, spot, false, by);
     }
 
-    fn change_preferred(&mut self, shape: Id, spot: Spot<'_>, by: impl Fn(&mut u32)) {
+    fn change_preferred(
+        &mut self,
+        shape: Id,
+        spot: Spot<'_>,
+        is_deleting: bool,
+        by: impl Fn(&mut u32),
+    ) {
         let Some(kin) = self.shapes.get(&shape) else {
             return;
         };
         for index in &kin.preferred_in {
-            self.preferred[*index].at(spot, &by);
+            let Preferred { count, is_spread } = &mut self.preferred[*index];
+            if !(*is_spread && is_deleting) {
+                count.at(spot, &by);
+            }
         }
     }
 
@@ -437,8 +496,8 @@ impl<'w> Topology<'w> {
         let rules = self.shapes.get(&shape).map_or(&[][..], |kin| &kin.rules);
         rules.iter().any(|rule| match rule {
             Rule::Away { count, .. } => {
-                self.counts[*count].key == HOSTNAME
-                    && self.in_domain(*count, spot).is_some_and(|pods| pods > 0)
+                let count = &self.counts[*count];
+                count.key == HOSTNAME && count.in_domain(spot).is_some_and(|pods| pods > 0)
             }
             Rule::Beside { .. } | Rule::Spread { .. } => false,
         })

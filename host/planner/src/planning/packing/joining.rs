@@ -1,11 +1,14 @@
-//! Whether all pods find their place however these machines join: all at once, or one by one, the first order first or last.
+//! Whether all pods find their place however a pool's machines join: all at once, or one by one, the first order first or last.
 //!
 //! Packing puts one pod after the other. When it comes to a pod with a topology spread, machines that it opens later are no
 //! domains yet. When they all stand, an empty domain that has no room can keep such a pod away from its machine.
+//!
+//! Not looked at: machines of other pools, those for `minNodes` and headroom, and zones in which no machine has to stand. The
+//! next tick sees where these are made, and makes another machine where one is needed.
 
 use std::collections::BTreeMap;
 
-use super::{Packer, Packing, spot};
+use super::{Packer, Packing, opened_node, spot};
 use crate::planning::fit::Free;
 use crate::planning::snapshot::NodeInfo;
 use crate::planning::topology::Topology;
@@ -14,7 +17,7 @@ use crate::planning::topology::Topology;
 const MOST_MACHINES: usize = 100;
 const MOST_PODS: u32 = 1_000;
 
-/// Packing is done again, knowing the domains of all its machines, at most so often.
+/// Packing is done again at most so often.
 const MOST_TURNS: usize = 3;
 
 /// Machines that have joined, Nodes that stood there before, and pods that wait for a place on them.
@@ -27,7 +30,8 @@ struct Joining<'w> {
 }
 
 impl<'w> Packer<'_, 'w> {
-    /// What was packed. Where pods would be stuck, packing is done again, and knows from the beginning which domains there will be.
+    /// What was packed. Where pods would be stuck, packing is done again: pods without rules come first, because their full
+    /// machines are what the others get stuck on, and the domains of the turn before are known.
     pub(super) fn so_that_none_is_stuck(mut self, before: &Packing<'w>) -> Packing<'w> {
         let mut stuck = self.stuck(before);
         for _ in 0..MOST_TURNS {
@@ -43,10 +47,12 @@ impl<'w> Packer<'_, 'w> {
                 let spot = spot(self.pool, order);
                 again.packing.topology.open_domains(spot, order.stays());
             }
+            again.fill_round(|packer, demand| !packer.one_by_one(demand));
             again.fill();
             again.shrink();
             let still_stuck = again.stuck(before);
-            if again.unhelped() + still_stuck >= self.unhelped() + stuck {
+            let mut left = again.packing.left.iter().zip(&self.packing.left);
+            if still_stuck >= stuck || left.any(|(now, was)| now > was) {
                 break;
             }
             (self, stuck) = (again, still_stuck);
@@ -54,16 +60,13 @@ impl<'w> Packer<'_, 'w> {
         self.packing
     }
 
-    fn unhelped(&self) -> u32 {
-        self.packing.left.iter().sum()
-    }
-
     /// How many pods would stay pending in the worst of these ways to join, because their neighbours keep them away from room
     /// that there is.
     fn stuck(&self, before: &Packing<'w>) -> u32 {
         let waiting = self.with_rules();
         let orders = self.packing.orders.len();
-        if !(2..=MOST_MACHINES).contains(&orders) || waiting.values().sum::<u32>() > MOST_PODS {
+        let pods: u32 = waiting.values().sum();
+        if !(2..=MOST_MACHINES).contains(&orders) || !(1..=MOST_PODS).contains(&pods) {
             return 0;
         }
         let all: Vec<usize> = (0..orders).collect();
@@ -98,10 +101,11 @@ impl<'w> Packer<'_, 'w> {
             joined: Vec::new(),
             waiting: waiting.clone(),
         };
+        let demand_of = self.demand_of();
         for batch in batches {
             let before = joining.joined.len();
             for order in batch {
-                self.join(&mut joining, *order);
+                self.join(&mut joining, *order, &demand_of);
             }
             self.bind(&mut joining, before);
         }
@@ -115,25 +119,24 @@ impl<'w> Packer<'_, 'w> {
     }
 
     /// The machine stands, with the pods that have no rules.
-    fn join(&self, joining: &mut Joining<'w>, index: usize) {
+    fn join(&self, joining: &mut Joining<'w>, index: usize, demand_of: &BTreeMap<usize, usize>) {
         let order = &self.packing.orders[index];
         let spot = spot(self.pool, order);
         joining.topology.open_domains(spot, order.stays());
         let mut free = self.offer(order.offer).free.clone();
         for (need, count) in &order.pods {
-            let demand = self.demands.iter().position(|it| it.need == *need);
-            let demand = demand.filter(|demand| !self.one_by_one(*demand));
-            let Some(demand) = demand.map(|demand| &self.demands[demand]) else {
-                continue;
-            };
-            free.put(demand.spec, *count);
-            joining.topology.put_in_thought(demand.shape, spot, *count);
+            let demand = demand_of[need];
+            if !self.one_by_one(demand) {
+                let demand = &self.demands[demand];
+                free.put(demand.spec, *count);
+                joining.topology.put_in_thought(demand.shape, spot, *count);
+            }
         }
         joining.joined.push((index, free));
     }
 
-    /// Each waiting pod takes the first place that it finds, as kube-scheduler could: on a Node, or on one of the machines that
-    /// joined from this one on. True if one has found some.
+    /// Each waiting pod takes the first place that it finds, as kube-scheduler could: on one of the machines that joined from
+    /// this one on, or on a Node. True if one has found some.
     fn bind(&self, joining: &mut Joining<'w>, first: usize) -> bool {
         let Joining {
             topology,
@@ -145,9 +148,10 @@ impl<'w> Packer<'_, 'w> {
         for (demand, pods) in waiting.iter_mut() {
             let (shape, spec) = (self.demands[*demand].shape, self.demands[*demand].spec);
             while *pods > 0 {
-                let node = nodes
-                    .iter_mut()
-                    .find(|(_, info)| info.takes(spec) && !topology.keeps_away(shape, info.spot()));
+                // Nodes were there before the first machine. They are looked at then, and at the end.
+                let node = (first == 0)
+                    .then(|| opened_node(nodes, topology, &self.demands[*demand]))
+                    .flatten();
                 if let Some((_, info)) = node {
                     info.place.free.put(spec, 1);
                     topology.put_in_thought(shape, info.spot(), 1);

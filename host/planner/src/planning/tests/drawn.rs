@@ -98,10 +98,12 @@ fn rule_neighbours(spec: &mut PodSpec, which: usize) {
                 PreferredNeighbours {
                     weight: -100,
                     term: term(zone, "even"),
+                    is_spread: true,
                 },
                 PreferredNeighbours {
                     weight: 10,
                     term: term(zone, "odd"),
+                    is_spread: false,
                 },
             ]
         }

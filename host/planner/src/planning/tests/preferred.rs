@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::facts::*;
+use crate::ids::HypervisorId;
 
 /// A pod that prefers Nodes with this label.
 fn preferring(requests: &str, preferences: &[(i32, &str, &str)]) -> PodSpec {
@@ -128,6 +129,7 @@ fn neighbours(requests: &str, key: &str, preferences: &[(i32, &str)]) -> PodSpec
             }),
             namespaces: Namespaces::Own,
         },
+        is_spread: false,
     };
     PodSpec {
         preferred_neighbours: preferences.iter().map(one).collect(),
@@ -227,4 +229,60 @@ fn preferred_neighbours_cost_no_machine() {
     let node = scene.node("static", node("cpu=8 memory=16Gi"));
     node.labels = labels(&format!("{ZONE}=alpha"));
     assert_eq!(places(&scene.plan()), []);
+}
+
+#[test]
+fn a_preference_opens_no_zone_to_pods_that_must_spread() {
+    // In beta the machine would be the first of its zone: one of `web` would go there, and `api` would need another machine.
+    let mut scene = Scene::default();
+    for name in ["beta", "gamma"] {
+        *scene.hypervisor(name) = hypervisor(32, 64);
+    }
+    let mut web = spec("cpu=1");
+    web.spread = vec![SpreadConstraint {
+        topology_key: ZONE.into(),
+        selector: Some(LabelSelector {
+            match_labels: labels("app=web"),
+            match_expressions: vec![],
+        }),
+        ..SpreadConstraint::default()
+    }];
+    scene.pending("web", 2, web);
+    scene.pending("api", 1, neighbours("cpu=4", ZONE, &[(-100, "web")]));
+    call(&mut scene, "web");
+    let plan = scene.plan();
+    assert_eq!(places(&plan), [("medium", "alpha"); 2]);
+    assert_eq!(acted(&scene, &plan).plan().launches, []);
+}
+
+#[test]
+fn a_spread_likes_a_server_without_the_label_least_and_does_not_count_pods_that_end() {
+    let place = |is_spread: bool, is_deleting: bool| {
+        let mut scene = with_neighbours();
+        let mut pod = neighbours("cpu=1", "rack", &[(-100, "cache")]);
+        pod.preferred_neighbours[0].is_spread = is_spread;
+        scene.pending("web", 1, pod);
+        for (name, rack) in [("a", "r1"), ("b", "r2")] {
+            let node = scene.nodes.get_mut(name).expect("a Node");
+            node.labels.extend(labels(&format!("rack={rack}")));
+        }
+        for (key, pod) in &mut scene.pods {
+            pod.deleting = is_deleting && key.name.starts_with("cache-a");
+        }
+        let racks = |hypervisor: &HypervisorId| match &*hypervisor.name {
+            "alpha" => labels("rack=r1"),
+            "beta" => labels("rack=r2"),
+            _ => Labels::new(),
+        };
+        let plan = scene.plan_with(|question| decorate(question, racks));
+        places(&plan)[0].1.to_owned()
+    };
+    assert_eq!(place(false, false), "gamma", "no cache stands there");
+    assert_eq!(place(false, true), "gamma");
+    assert_eq!(
+        place(true, false),
+        "beta",
+        "alpha has two caches, and gamma counts as much"
+    );
+    assert_eq!(place(true, true), "alpha", "its two caches end");
 }

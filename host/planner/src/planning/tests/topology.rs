@@ -521,22 +521,24 @@ fn a_machine_to_come_brings_the_pods_of_its_daemon_sets() {
 /// kube-scheduler gives a host with one pod no second one while another host has none, even if that one is full.
 #[test]
 fn pods_that_spread_find_a_place_when_all_machines_stand() {
-    let machines_for = |db: &str, max_skew: u32| {
+    let machines_for = |web: usize, db: &str, max_skew: u32| {
         let mut scene = Scene::default();
-        scene.workers().max_nodes = 10;
+        scene.workers().max_nodes = 100;
         let over_hosts = SpreadConstraint {
             max_skew,
             ..spread(HOST, "app=web")
         };
-        pending(&mut scene, "web", 3, spreading(over_hosts));
+        pending(&mut scene, "web", web, spreading(over_hosts));
         pending(&mut scene, "db", 2, spec(db));
-        scene.plan().launches.len()
+        let plan = scene.plan();
+        let next = acted(&scene, &plan).plan();
+        assert_eq!(next.launches, [], "{}", whys(&next));
+        plan.launches.len()
     };
-    assert_eq!(
-        machines_for("cpu=2500m", 1),
-        3,
-        "one on each, beside the databases"
-    );
-    assert_eq!(machines_for("cpu=3500m", 1), 5, "one on each of three more");
-    assert_eq!(machines_for("cpu=3500m", 3), 3, "all on one more");
+    let beside = machines_for(3, "cpu=2500m", 1);
+    assert_eq!(beside, 3, "one on each, beside the databases");
+    let alone = machines_for(3, "cpu=3500m", 1);
+    assert_eq!(alone, 5, "one on each of three more");
+    assert_eq!(machines_for(3, "cpu=3500m", 3), 3, "all on one more");
+    assert_eq!(machines_for(12, "cpu=3500m", 1), 14);
 }

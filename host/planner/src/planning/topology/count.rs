@@ -131,6 +131,11 @@ impl<'w> Count<'w> {
         other.map(|(pods, _)| *pods)
     }
 
+    /// How many pods the fullest domain has.
+    pub(super) fn most(&self) -> u32 {
+        self.levels.keys().next_back().copied().unwrap_or(0)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.levels.keys().all(|pods| *pods == 0)
     }

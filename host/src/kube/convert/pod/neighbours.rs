@@ -1,6 +1,6 @@
 //! The pods that a pod likes to stand with, and those that it likes to stand away from.
 
-use kproxide_planner::facts::{Labels, PodTerm, PreferredNeighbours};
+use kproxide_planner::facts::{LabelSelector, Labels, PodTerm, PreferredNeighbours};
 use kproxide_planner::keys::HOSTNAME;
 
 use super::{Unsupported, pod_term_facts, spread_facts};
@@ -26,6 +26,7 @@ pub(super) fn preferred_neighbours(
             unread.0.is_empty().then_some(PreferredNeighbours {
                 weight: sign * preferred.weight.clamp(1, 100),
                 term,
+                is_spread: false,
             })
         });
         terms.collect()
@@ -34,16 +35,20 @@ pub(super) fn preferred_neighbours(
     let of_spread = spreads.filter(|it| is_preferred(it)).filter_map(|spread| {
         let mut unread = Unsupported::default();
         let spread = spread_facts(spread, labels, &mut unread);
+        // As for a spread that must hold, kube-scheduler counts no pod for a selector of all.
+        let selector = spread
+            .selector
+            .filter(|selector| *selector != LabelSelector::default())?;
         let term = PodTerm {
             topology_key: spread.topology_key,
-            selector: spread.selector,
+            selector: Some(selector),
             ..PodTerm::default()
         };
-        let weight = SPREAD_WEIGHT;
-        unread
-            .0
-            .is_empty()
-            .then_some(PreferredNeighbours { weight, term })
+        unread.0.is_empty().then_some(PreferredNeighbours {
+            weight: SPREAD_WEIGHT,
+            term,
+            is_spread: true,
+        })
     });
     let with = of_terms(&spec.affinity.pod_affinity, 1);
     let away = of_terms(&spec.affinity.pod_anti_affinity, -1);
