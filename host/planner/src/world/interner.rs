@@ -1,8 +1,7 @@
 //! Equal values stored once. Ids are handles for lookup; nothing is ever ordered by them, since they depend on the order of events.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
 
 /// A handle of an [`Interner`], valid as long as it is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -17,22 +16,22 @@ impl Id {
 /// Values with a count of their holders; the last one to let go frees the value.
 #[derive(Clone, Debug)]
 pub(crate) struct Interner<T> {
-    /// By hash: values such as pods' specs are long, and alike at their beginnings. Mostly one each.
-    ids: BTreeMap<u64, Vec<Id>>,
+    /// By hash: values such as pods' specs are long, and alike at their beginnings.
+    ids: BTreeSet<(u64, Id)>,
     slots: Vec<Option<Slot<T>>>,
     free: Vec<Id>,
 }
 
 #[derive(Clone, Debug)]
 struct Slot<T> {
-    value: Arc<T>,
+    value: T,
     holders: u32,
 }
 
 impl<T> Default for Interner<T> {
     fn default() -> Self {
         Self {
-            ids: BTreeMap::new(),
+            ids: BTreeSet::new(),
             slots: Vec::new(),
             free: Vec::new(),
         }
@@ -43,15 +42,13 @@ impl<T: Eq + Hash> Interner<T> {
     /// The id of this value, held once more.
     pub(crate) fn hold(&mut self, value: T) -> Id {
         let hash = hash(&value);
-        let mut alike = self.ids.get(&hash).into_iter().flatten().copied();
-        if let Some(id) = alike.find(|id| **self.get(*id) == value) {
+        let mut alike = self.ids.range((hash, Id(0))..=(hash, Id(u32::MAX)));
+        if let Some((_, id)) = alike.find(|(_, id)| *self.get(*id) == value) {
+            let id = *id;
             self.hold_again(id);
             return id;
         }
-        let slot = Slot {
-            value: Arc::new(value),
-            holders: 1,
-        };
+        let slot = Slot { value, holders: 1 };
         let id = match self.free.pop() {
             Some(id) => id,
             None => {
@@ -59,7 +56,7 @@ impl<T: Eq + Hash> Interner<T> {
                 Id(u32::try_from(self.slots.len() - 1).expect("fewer than 2^32 values"))
             }
         };
-        self.ids.entry(hash).or_default().push(id);
+        self.ids.insert((hash, id));
         self.slots[id.index()] = Some(slot);
         id
     }
@@ -74,25 +71,19 @@ impl<T: Eq + Hash> Interner<T> {
         if slot.holders == 0
             && let Some(slot) = self.slots[id.index()].take()
         {
-            let hash = hash(&*slot.value);
-            if let Some(alike) = self.ids.get_mut(&hash) {
-                alike.retain(|other| *other != id);
-                if alike.is_empty() {
-                    self.ids.remove(&hash);
-                }
-            }
+            self.ids.remove(&(hash(&slot.value), id));
             self.free.push(id);
         }
     }
 
-    pub(crate) fn get(&self, id: Id) -> &Arc<T> {
+    pub(crate) fn get(&self, id: Id) -> &T {
         let slot = self.slots[id.index()].as_ref();
         &slot.expect("a held id has a value").value
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Id, &T)> {
         let slots = (0u32..).map(Id).zip(&self.slots);
-        slots.filter_map(|(id, slot)| Some((id, &*slot.as_ref()?.value)))
+        slots.filter_map(|(id, slot)| Some((id, &slot.as_ref()?.value)))
     }
 
     #[cfg(any(test, feature = "fuzz"))]
@@ -143,10 +134,10 @@ mod tests {
         assert_eq!(interner.hold("a"), a);
         assert_ne!(a, b);
         interner.release(a);
-        assert_eq!(**interner.get(a), "a");
+        assert_eq!(*interner.get(a), "a");
         interner.release(a);
         assert_eq!(interner.len(), 1);
         assert_eq!(interner.hold("c"), a, "the freed slot is used again");
-        assert_eq!(**interner.get(b), "b");
+        assert_eq!(*interner.get(b), "b");
     }
 }

@@ -116,7 +116,7 @@ pub(crate) struct Pods {
     pub(super) nodes: Vec<Option<NodeSlot>>,
     free_nodes: Vec<NodeIx>,
     nodes_by_uuid: BTreeMap<Uid, BTreeSet<NodeName>>,
-    pub(super) specs: Interner<PodSpec>,
+    pub(super) specs: Interner<Arc<PodSpec>>,
     pub(super) labels: Interner<Labels>,
     pub(super) owners: Interner<Owner>,
     pub(super) shapes: Interner<ShapeKey>,
@@ -189,7 +189,7 @@ impl Pods {
             grace_ends: facts.grace_ends,
             protected_until: facts.protected_until,
         };
-        let spec = self.specs.hold(facts.spec);
+        let spec = self.specs.hold(Arc::new(facts.spec));
         let labels = self.labels.hold(facts.labels);
         let shape = self.shapes.hold(ShapeKey {
             namespace: key.namespace.clone(),
@@ -430,7 +430,7 @@ impl Pods {
             let pod = self.pods[ix.0 as usize]
                 .as_mut()
                 .expect("an indexed pod exists");
-            let old = ShapeKey::clone(self.shapes.get(pod.shape));
+            let old = self.shapes.get(pod.shape).clone();
             let shape = self.shapes.hold(ShapeKey {
                 labels: project(self.labels.get(pod.labels), &self.projected),
                 ..old
@@ -557,7 +557,7 @@ impl Pods {
             namespace,
             spec,
             labels,
-        } = &**self.shapes.get(id);
+        } = self.shapes.get(id);
         Shape {
             namespace: namespace.clone(),
             spec: self.specs.get(*spec).clone(),

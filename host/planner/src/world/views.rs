@@ -96,7 +96,7 @@ impl<'w> PodView<'w> {
     }
 
     pub fn owner(&self) -> Option<&'w Owner> {
-        self.pod.owner.map(|id| &**self.pods.owners.get(id))
+        self.pod.owner.map(|id| self.pods.owners.get(id))
     }
 
     pub fn phase(&self) -> PodPhase {
