@@ -74,7 +74,7 @@ impl Uid {
 }
 
 /// A namespaced object.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct ObjectKey {
     pub namespace: Arc<str>,

@@ -23,7 +23,7 @@ pub struct PodClaim {
     pub is_ephemeral: bool,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct VolumeClaimFacts {
     /// `status.phase: Lost`: its PersistentVolume is gone.
     pub is_lost: bool,
@@ -43,7 +43,7 @@ pub struct VolumeClaimFacts {
     pub owner: Option<Uid>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct VolumeFacts {
     /// The kind of source, such as `csi`, `nfs` or `local`.
     pub source: Arc<str>,
@@ -62,7 +62,7 @@ pub struct VolumeFacts {
 }
 
 /// What a claim asks of a volume, or a volume offers.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct VolumeTraits {
     pub bytes: u64,
     pub access_modes: BTreeSet<Arc<str>>,

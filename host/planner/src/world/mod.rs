@@ -4,7 +4,9 @@
 //! Snapshot: any tick can be saved and planned again.
 
 mod interner;
+mod pairs;
 mod pods;
+mod shared;
 mod snapshot;
 mod storage;
 mod views;
@@ -130,6 +132,13 @@ impl World {
     }
 
     fn set_pod(&mut self, key: PodKey, mut facts: Option<Box<PodFacts>>) {
+        let key = match self.pods.known_key(&key) {
+            Some(known) => known.clone(),
+            None => PodKey {
+                namespace: self.storage.shared_name(key.namespace),
+                name: key.name,
+            },
+        };
         let claims = facts.as_mut().map(|facts| mem::take(&mut facts.claims));
         let concerned = self.storage.set_pod(&key, claims.unwrap_or_default());
         if let Some(facts) = &mut facts {
@@ -321,10 +330,9 @@ impl World {
     pub(crate) fn attached(&self) -> Attached<'_> {
         let mut attached = Attached::new();
         for VolumeAttachmentFacts { node, volume } in self.attachments.values() {
-            let volume = volume.as_ref().and_then(|name| {
-                let driver = self.storage.volumes.get(name)?.driver.as_ref()?;
-                Some((name, driver))
-            });
+            let volume = volume
+                .as_ref()
+                .and_then(|name| Some((name, self.storage.driver_of(name)?)));
             attached.entry(node).or_default().extend(volume);
         }
         attached

@@ -472,6 +472,11 @@ impl Pods {
         self.by_key.values().map(|ix| self.view(*ix))
     }
 
+    /// The key of a pod that is there: it shares its texts with all who have it.
+    pub(super) fn known_key(&self, key: &PodKey) -> Option<&PodKey> {
+        Some(self.by_key.get_key_value(key)?.0)
+    }
+
     pub(crate) fn get(&self, key: &PodKey) -> Option<PodView<'_>> {
         self.by_key.get(key).map(|ix| self.view(*ix))
     }
