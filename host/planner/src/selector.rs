@@ -179,6 +179,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::facts::PodTemplate;
 
     fn labels(text: &str) -> Labels {
         text.split_whitespace()
@@ -196,8 +197,12 @@ mod tests {
     }
 
     fn affinity(terms: Vec<NodeSelectorTerm>) -> PodSpec {
-        PodSpec {
+        let template = PodTemplate {
             node_affinity: Some(terms),
+            ..PodTemplate::default()
+        };
+        PodSpec {
+            template: template.into(),
             ..PodSpec::default()
         }
     }

@@ -1,6 +1,7 @@
 //! What Kubernetes knows: pods, Nodes and what constrains moving pods.
 
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -96,8 +97,32 @@ fn is_false(value: &bool) -> bool {
 }
 
 /// The part of a pod that decides where it can run and whether it can move. Pods with equal specs, namespaces and relevant labels share one shape.
+///
+/// The order of the fields, those of the template first, is the order in which equally large pods are packed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PodSpec {
+    /// Read as if it were part of this; changed, it becomes one of its own.
+    #[serde(flatten)]
+    pub template: Arc<PodTemplate>,
+    /// What its volumes ask of a Node. The World derives it from the claims.
+    #[serde(skip)]
+    pub volumes: Vec<VolumeNeed>,
+    /// Why no Node helps it now. The World derives it too.
+    #[serde(skip)]
+    pub volume_wait: Option<Box<VolumeWait>>,
+    /// Preferred node affinity. It decides between types of equal cost and between hypervisors with room, and no machine is made
+    /// for it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub preferred_node_affinity: Vec<PreferredTerm>,
+    /// Other pods that it likes to stand with, or away from. They decide between hypervisors with room, and no machine is made
+    /// for them. Without those whose domain is one host: a machine to be made is a host of its own wherever it stands.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub preferred_neighbours: Vec<PreferredNeighbours>,
+}
+
+/// What the pods of one template have in common although each has volumes of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct PodTemplate {
     /// Effective requests: containers, init and sidecar containers, overhead, and 1 of `pods`. See [`crate::resources::pod_requests`].
     pub requests: Resources,
     pub node_selector: BTreeMap<String, String>,
@@ -123,20 +148,20 @@ pub struct PodSpec {
     /// Fields of the spec that the planner does not evaluate yet, or a value that could not be read. A pending pod with any gets
     /// "not supported yet: FIELD"; one on a Node keeps that Node from going.
     pub unsupported: Vec<Arc<str>>,
-    /// What its volumes ask of a Node. The World derives it from the claims.
-    #[serde(skip)]
-    pub volumes: Vec<VolumeNeed>,
-    /// Why no Node helps it now. The World derives it too.
-    #[serde(skip)]
-    pub volume_wait: Option<Box<VolumeWait>>,
-    /// Preferred node affinity. It decides between types of equal cost and between hypervisors with room, and no machine is made
-    /// for it. It stands late, because the order of the fields is the order in which equally large pods are packed.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub preferred_node_affinity: Vec<PreferredTerm>,
-    /// Other pods that it likes to stand with, or away from. They decide between hypervisors with room, and no machine is made
-    /// for them. Without those whose domain is one host: a machine to be made is a host of its own wherever it stands.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub preferred_neighbours: Vec<PreferredNeighbours>,
+}
+
+impl Deref for PodSpec {
+    type Target = PodTemplate;
+
+    fn deref(&self) -> &PodTemplate {
+        &self.template
+    }
+}
+
+impl DerefMut for PodSpec {
+    fn deref_mut(&mut self) -> &mut PodTemplate {
+        Arc::make_mut(&mut self.template)
+    }
 }
 
 /// What pods have in common that can stand in for each other: everything a decision may depend on.

@@ -23,8 +23,8 @@ pub use views::{NodeView, PodView};
 
 use crate::facts::{
     ClaimFacts, ClassFacts, ClusterFacts, DaemonSetFacts, Delta, DisruptionBudgetFacts, HostFacts,
-    InventoryFacts, Labels, LedgerFacts, OrphanLook, Phase, PodFacts, PolicyFacts, PolicyRef,
-    PoolFacts, Shape, VolumeAttachmentFacts,
+    InventoryFacts, Labels, LedgerFacts, OrphanLook, Phase, PodFacts, PodTemplate, PolicyFacts,
+    PolicyRef, PoolFacts, Shape, VolumeAttachmentFacts,
 };
 use crate::ids::{
     ClaimName, ClassName, ClusterName, InstanceTypeName, NodeName, ObjectKey, PodKey, PoolName,
@@ -36,6 +36,8 @@ use crate::plan::{Awaited, DecorationMemo, Plan};
 #[derive(Clone, Debug, Default)]
 pub struct World {
     pods: pods::Pods,
+    /// Each once, although pods with volumes have specs of their own.
+    templates: shared::Shared<PodTemplate>,
     daemon_sets: BTreeMap<ObjectKey, DaemonSetFacts>,
     budgets: BTreeMap<ObjectKey, DisruptionBudgetFacts>,
     namespaces: BTreeMap<Arc<str>, Labels>,
@@ -143,6 +145,8 @@ impl World {
         let concerned = self.storage.set_pod(&key, claims.unwrap_or_default());
         if let Some(facts) = &mut facts {
             self.storage.resolve(&self.pods, &key, facts);
+            let template = &mut facts.spec.template;
+            *template = self.templates.share(template.clone());
         }
         self.pods.set_pod(key, facts);
         self.resolve_again(&concerned);

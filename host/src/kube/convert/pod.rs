@@ -9,7 +9,8 @@ use std::sync::Arc;
 use kproxide_planner::eviction::{Protection, protection};
 use kproxide_planner::facts::{
     DaemonSetFacts, HostPort, LabelSelector, Labels, Namespaces, Operator, Owner, PodFacts,
-    PodPhase, PodSpec, PodTerm, Requirement, SpreadConstraint, TaintEffect, Toleration,
+    PodPhase, PodSpec, PodTemplate, PodTerm, Requirement, SpreadConstraint, TaintEffect,
+    Toleration,
 };
 use kproxide_planner::ids::{NodeName, PodKey, Uid};
 use kproxide_planner::keys;
@@ -44,7 +45,8 @@ pub(in crate::kube) fn pod_facts(pod: &PodView) -> PodFacts {
     };
     let mut pod_spec = pod_spec_facts(spec, metadata.labels.as_ref(), status);
     if has_safe_volumes(metadata, &spec.volumes) {
-        (pod_spec.local_volumes, pod_spec.empty_dir) = (false, false);
+        pod_spec.local_volumes = false;
+        pod_spec.empty_dir = false;
     }
     let karpenters = annotation(metadata, keys::KARPENTER_DO_NOT_DISRUPT);
     let start = status.start_time.unwrap_or_else(|| created(metadata));
@@ -242,12 +244,10 @@ fn pod_spec_facts(spec: &PodSpecView, labels: Option<&Labels>, status: &PodStatu
         }
     }
 
-    PodSpec {
+    let template = PodTemplate {
         requests,
         node_selector: node_selector.clone(),
         node_affinity,
-        preferred_node_affinity,
-        preferred_neighbours,
         tolerations,
         priority: priority.unwrap_or_default(),
         scheduler_name: scheduler_name.as_deref().map(Arc::from),
@@ -258,6 +258,11 @@ fn pod_spec_facts(spec: &PodSpecView, labels: Option<&Labels>, status: &PodStatu
         pod_anti_affinity,
         spread,
         unsupported: unsupported.sorted(),
+    };
+    PodSpec {
+        template: template.into(),
+        preferred_node_affinity,
+        preferred_neighbours,
         volumes: Vec::new(),
         volume_wait: None,
     }

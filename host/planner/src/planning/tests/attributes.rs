@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::facts::{HypervisorDetails, PodFacts, PodSpec};
+use crate::facts::{HypervisorDetails, PodFacts};
 use crate::ids::PodKey;
 use crate::question::{Attribute, AttributeValue, Candidate, HypervisorDescription, Question};
 
@@ -212,10 +212,8 @@ fn what_proxmox_measured_minutes_ago_is_left_out() {
 fn a_ranking_is_told_how_many_pods_wait_for_the_machine_and_how_urgently() {
     let mut scene = Scene::default();
     scene.pending("web", 3, spec("cpu=1"));
-    let urgent = PodSpec {
-        priority: 1000,
-        ..spec("cpu=3")
-    };
+    let mut urgent = spec("cpu=3");
+    urgent.priority = 1000;
     scene.pending("urgent", 1, urgent);
     // The others wait since 30 s.
     scene.pod("web-00001").unschedulable_since = Some(at(NOW - 90));
@@ -251,10 +249,8 @@ fn a_policy_for_removals_is_told_of_the_pods_that_would_have_to_move() {
     // Three on the one Node, none on the other but what a DaemonSet ties to it.
     scene.machine("c", "alpha");
     scene.running("web-b", 1, "b", spec("cpu=500m memory=512Mi"));
-    let urgent = PodSpec {
-        priority: 1000,
-        ..spec("cpu=100m")
-    };
+    let mut urgent = spec("cpu=100m");
+    urgent.priority = 1000;
     scene.running("urgent", 1, "b", urgent.clone());
     scene.pod("urgent-00000").created = at(NOW - 40);
     scene.pod("web-b-00000").created = at(NOW - 90);

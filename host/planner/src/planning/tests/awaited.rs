@@ -6,10 +6,9 @@ use crate::planning::Limits;
 use crate::world::World;
 
 fn of_priority(priority: i32, requests: &str) -> PodSpec {
-    PodSpec {
-        priority,
-        ..spec(requests)
-    }
+    let mut spec = spec(requests);
+    spec.priority = priority;
+    spec
 }
 
 /// Two full Nodes, on each of which a pod of a low priority is ending for a pod that has its nomination there.

@@ -148,7 +148,7 @@ fn r15_a_pod_on_completion_needs_no_other_place_and_no_budget() {
     let mut scene = idle();
     scene.pod("web-b-00000").labels = labels("app=job");
     scene.pod("web-b-00000").owner = Some(owner("Job"));
-    scene.pod("web-b-00000").spec.requests = spec("cpu=3500m").requests;
+    scene.pod("web-b-00000").spec.requests = spec("cpu=3500m").requests.clone();
     scene.pod("web-a-00000").do_not_disrupt = true;
     scene.workers().scale_down.load_headroom = 0.0;
     scene.node("static", node("cpu=3 memory=8Gi"));

@@ -99,7 +99,7 @@ fn r25_machines_on_a_server_in_maintenance_go_first() {
     scene.hypervisor("beta").maintenance = true;
     assert_eq!(removed(&scene.plan()), ["b", "d"]);
     // Of all pools: there is room for the pods of one of the two, and not for a third Node less.
-    scene.pod("on-b-00000").spec.requests = spec("cpu=100m memory=1Gi").requests;
+    scene.pod("on-b-00000").spec.requests = spec("cpu=100m memory=1Gi").requests.clone();
     scene.claim("d").spec.pool = "workers".into();
     scene.claim("a").spec.pool = "others".into();
     scene.workers().scale_down.budget = 2;
@@ -416,10 +416,9 @@ fn r21_short_jobs_that_come_one_after_the_other_are_sent_elsewhere() {
     assert_eq!(preferences(&young.plan()), []);
     // Nor where the pod has no other place.
     let mut alone = scene.clone();
-    alone.pod("job-00000").spec = PodSpec {
-        node_selector: [("kubernetes.io/hostname".to_owned(), "m01".to_owned())].into(),
-        ..spec("cpu=100m")
-    };
+    let mut tied = spec("cpu=100m");
+    tied.node_selector = [("kubernetes.io/hostname".to_owned(), "m01".to_owned())].into();
+    alone.pod("job-00000").spec = tied;
     assert_eq!(preferences(&alone.plan()), []);
 
     // It has just ended, and the claim does not say so yet.

@@ -188,10 +188,9 @@ fn tainted(count: usize, pods: PodSpec) -> Scene {
 }
 
 fn of_pool(requests: &str) -> PodSpec {
-    PodSpec {
-        node_selector: [("kproxide.dev/pool".to_owned(), "workers".to_owned())].into(),
-        ..spec(requests)
-    }
+    let mut spec = spec(requests);
+    spec.node_selector = [("kproxide.dev/pool".to_owned(), "workers".to_owned())].into();
+    spec
 }
 
 #[test]
@@ -223,10 +222,8 @@ fn f115_machines_that_do_not_take_their_pods_are_not_made_without_end() {
 
 #[test]
 fn f115_a_label_that_is_taken_off_and_a_kubelet_that_offers_less_are_found_out_too() {
-    let of_class = PodSpec {
-        node_selector: [("kproxide.dev/class".to_owned(), "standard".to_owned())].into(),
-        ..spec("cpu=1")
-    };
+    let mut of_class = spec("cpu=1");
+    of_class.node_selector = [("kproxide.dev/class".to_owned(), "standard".to_owned())].into();
     let mut scene = tainted(2, of_class);
     for node in scene.nodes.values_mut() {
         node.taints.clear();

@@ -252,10 +252,8 @@ fn orders_with_fewest_hypervisors_are_placed_first_and_choices_leave_room() {
         }
         let mut picky = spec("cpu=3");
         picky.node_selector = labels("topology.kubernetes.io/zone=alpha");
-        let free = PodSpec {
-            priority,
-            ..spec("cpu=4")
-        };
+        let mut free = spec("cpu=4");
+        free.priority = priority;
         scene.pending("a-free", 2, free);
         scene.pending("picky", 1, picky);
         let plan = scene.plan_with(|question| match question {

@@ -6,10 +6,9 @@ use crate::ids::ObjectKey;
 
 /// A small pod with one port, such as `80/TCP` or `80/TCP 10.0.0.1`.
 fn on(port: &str) -> PodSpec {
-    PodSpec {
-        host_ports: vec![host_port(port)],
-        ..spec("cpu=100m memory=128Mi")
-    }
+    let mut spec = spec("cpu=100m memory=128Mi");
+    spec.host_ports = vec![host_port(port)];
+    spec
 }
 
 /// How many machines pods with these ports get, each pod of another workload.
@@ -47,7 +46,7 @@ fn a_port_is_taken_by_one_pod_of_a_machine() {
 fn plain_pods_fill_the_machines_that_ports_need() {
     let mut scene = Scene::default();
     let mut edge = on("80/TCP");
-    edge.requests = spec("cpu=1").requests;
+    edge.requests = spec("cpu=1").requests.clone();
     scene
         .pending("a-web", 9, spec("cpu=1"))
         .pending("edge", 3, edge);
@@ -118,7 +117,7 @@ fn a_port_of_a_daemon_set_is_taken_on_machines_to_come() {
         "host port 9100/TCP is taken by a DaemonSet on every machine of this pool that is large enough"
     );
     let mut big = on("9100/TCP");
-    big.requests = spec("cpu=5").requests;
+    big.requests = spec("cpu=5").requests.clone();
     scene.pods.clear();
     scene.pending("big", 1, big);
     assert_eq!(

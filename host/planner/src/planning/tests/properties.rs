@@ -68,12 +68,12 @@ fn replaces_after_giving_up(before: &Plan, plan: &Plan) -> bool {
 /// take other places than were planned, and the last of them needs another machine.
 fn opens_a_domain(scene: &Scene, plan: &Plan) -> bool {
     let has_rules = |pod: &PodFacts| {
-        let PodSpec {
+        let PodTemplate {
             spread,
             pod_affinity,
             pod_anti_affinity,
             ..
-        } = &pod.spec;
+        } = &*pod.spec.template;
         let is_free = spread.is_empty() && pod_affinity.is_empty() && pod_anti_affinity.is_empty();
         pod.node.is_none() && !is_free
     };

@@ -33,24 +33,21 @@ fn spread(key: &str, selects: &str) -> SpreadConstraint {
 }
 
 fn away_from(key: &str, selects: &str) -> PodSpec {
-    PodSpec {
-        pod_anti_affinity: vec![term(key, selects)],
-        ..spec("cpu=1")
-    }
+    let mut spec = spec("cpu=1");
+    spec.pod_anti_affinity = vec![term(key, selects)];
+    spec
 }
 
 fn beside(key: &str, selects: &str) -> PodSpec {
-    PodSpec {
-        pod_affinity: vec![term(key, selects)],
-        ..spec("cpu=1")
-    }
+    let mut spec = spec("cpu=1");
+    spec.pod_affinity = vec![term(key, selects)];
+    spec
 }
 
 fn spreading(constraint: SpreadConstraint) -> PodSpec {
-    PodSpec {
-        spread: vec![constraint],
-        ..spec("cpu=1")
-    }
+    let mut spec = spec("cpu=1");
+    spec.spread = vec![constraint];
+    spec
 }
 
 /// Gives the label `app` to all pods whose names begin so.

@@ -104,16 +104,15 @@ fn r7_a_gated_pod_is_not_unschedulable_whatever_its_condition_says() {
 
 #[test]
 fn init_and_sidecar_containers_overhead_and_limits_count() {
-    let requests = spec(json!({
+    let pod = spec(json!({
         "containers": [{"resources": {"limits": {"cpu": "1"}}}],
         "initContainers": [
             {"restartPolicy": "Always", "resources": {"requests": {"cpu": "100m"}}},
             {"resources": {"requests": {"cpu": "3"}}},
         ],
         "overhead": {"cpu": "250m"},
-    }))
-    .requests;
-    assert_eq!(requests.milli_cores, 3100 + 250);
+    }));
+    assert_eq!(pod.requests.milli_cores, 3100 + 250);
 }
 
 #[test]
@@ -219,7 +218,7 @@ fn r27_requests_of_the_pod_as_a_whole_are_resized_too() {
             },
             "status": status,
         }));
-        let requests = pod.spec.requests;
+        let requests = &pod.spec.requests;
         (requests.milli_cores, requests.memory_bytes >> 30)
     };
     assert_eq!(of(json!({})), (2000, 1));
@@ -262,7 +261,7 @@ fn away_from(terms: serde_json::Value) -> Vec<PodTerm> {
     });
     let facts = pod_facts(&serde_json::from_value(pod).unwrap());
     assert_eq!(facts.spec.unsupported, []);
-    facts.spec.pod_anti_affinity
+    facts.spec.pod_anti_affinity.clone()
 }
 
 #[test]
@@ -391,7 +390,7 @@ fn affinity_and_tolerations_are_read() {
         }},
         "tolerations": [{"operator": "Exists"}, {"key": "a", "value": "b", "effect": "NoSchedule"}],
     }));
-    let terms = pod.node_affinity.unwrap();
+    let terms = pod.node_affinity.as_ref().unwrap();
     assert_eq!(terms[0].match_expressions[0].operator, Operator::Exists);
     assert_eq!(&*terms[1].match_fields[0].values[0], "n1");
     // A preference with an operator of a later Kubernetes is left out, and the pod is served.
@@ -409,7 +408,7 @@ fn daemon_set_pods_tolerate_what_their_controller_adds() {
         json!({"metadata": {"name": "cni"}, "spec": {"template": {"spec": {"hostNetwork": true}}}}),
     )
     .unwrap();
-    let tolerations = daemon_set_facts(&set).spec.tolerations;
+    let tolerations = &daemon_set_facts(&set).spec.tolerations;
     for key in ["network-unavailable", "unschedulable"] {
         let key = format!("node.kubernetes.io/{key}");
         assert!(
