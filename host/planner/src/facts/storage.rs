@@ -53,7 +53,7 @@ pub struct VolumeFacts {
     pub offers: VolumeTraits,
     pub labels: Labels,
     /// `spec.nodeAffinity`: terms are alternatives.
-    pub nodes: Option<Vec<NodeSelectorTerm>>,
+    pub nodes: Option<Arc<[NodeSelectorTerm]>>,
     /// `spec.claimRef`.
     pub claim: Option<ObjectKey>,
     /// `status.phase: Available`.
@@ -76,7 +76,7 @@ pub struct StorageClassFacts {
     /// `volumeBindingMode: WaitForFirstConsumer`.
     pub waits_for_pod: bool,
     /// Alternatives; `None`: everywhere.
-    pub topologies: Option<Vec<NodeSelectorTerm>>,
+    pub topologies: Option<Arc<[NodeSelectorTerm]>>,
 }
 
 /// What the CSI drivers on a Node say of it.
@@ -130,11 +130,11 @@ pub enum VolumeName {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Reach {
     /// By the volume's node affinity, or by that of the volumes that could be chosen.
-    Affinity(Vec<NodeSelectorTerm>),
+    Affinity(Arc<[NodeSelectorTerm]>),
     /// By the volume's zone and region labels.
-    Zone(Vec<NodeSelectorTerm>),
+    Zone(Arc<[NodeSelectorTerm]>),
     /// By the class's `allowedTopologies`.
-    Class(Vec<NodeSelectorTerm>),
+    Class(Arc<[NodeSelectorTerm]>),
     /// The scheduler has chosen this Node, and the volume is being made there.
     Chosen(NodeName),
     /// By the room for a new volume. `known`: the Nodes of which the driver has said how much there is.

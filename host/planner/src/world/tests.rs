@@ -179,7 +179,7 @@ fn any_storage() -> impl Strategy<Value = Delta> {
                 is_block: false,
             },
             labels: zone.into_iter().collect(),
-            nodes: is_local.then(Vec::new),
+            nodes: is_local.then(Default::default),
             claim: is_owned.then(|| ObjectKey::new("default", "c0")),
             is_available,
             deleting: false,

@@ -127,7 +127,7 @@ pub(in crate::kube) fn storage_class_facts(class: &StorageClassView) -> StorageC
         match_expressions: term.match_label_expressions.iter().map(one_of).collect(),
         match_fields: Vec::new(),
     });
-    let terms: Vec<_> = terms.collect();
+    let terms: Arc<[_]> = terms.collect();
     StorageClassFacts {
         provisioner: class.provisioner.as_str().into(),
         waits_for_pod: class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer"),

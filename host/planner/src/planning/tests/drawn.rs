@@ -190,7 +190,7 @@ fn give_claims(scene: &mut Scene, prefix: &str, which: usize) {
         let facts = volume.map(|driver| VolumeFacts {
             source: "csi".into(),
             driver: Some(driver.into()),
-            nodes: affinity,
+            nodes: affinity.map(Into::into),
             claim: Some(key.clone()),
             ..VolumeFacts::default()
         });

@@ -70,7 +70,7 @@ fn volume(scene: &mut Scene, name: &str, driver: &str, of: Option<&str>, nodes: 
         driver: Some(driver.into()),
         class: LOCAL.into(),
         offers: wants(1),
-        nodes,
+        nodes: nodes.map(Into::into),
         claim: of.map(|claim| ObjectKey::new("default", claim)),
         is_available: of.is_none(),
         ..VolumeFacts::default()
@@ -358,14 +358,17 @@ fn a_class_may_be_for_some_zones() {
     let facts = StorageClassFacts {
         provisioner: PROXMOX_CSI.into(),
         waits_for_pod: true,
-        topologies: Some(vec![NodeSelectorTerm {
-            match_expressions: vec![Requirement {
-                key: ZONE.into(),
-                operator: Operator::In,
-                values: vec!["beta".into(), "gamma".into()],
-            }],
-            match_fields: vec![],
-        }]),
+        topologies: Some(
+            [NodeSelectorTerm {
+                match_expressions: vec![Requirement {
+                    key: ZONE.into(),
+                    operator: Operator::In,
+                    values: vec!["beta".into(), "gamma".into()],
+                }],
+                match_fields: vec![],
+            }]
+            .into(),
+        ),
     };
     let class = Delta::StorageClass(PROXMOX.to_owned(), Some(Box::new(facts)));
     scene.storage.push(class);

@@ -109,7 +109,7 @@ impl Storage {
         let of_zone = zones(&volume.labels).map(|terms| VolumeNeed {
             volume: VolumeName::Of(name.clone()),
             driver: None,
-            reach: Some(Reach::Zone(terms)),
+            reach: Some(Reach::Zone(terms.into())),
         });
         let whole = VolumeNeed {
             volume: VolumeName::Of(name.clone()),
@@ -161,9 +161,9 @@ impl Storage {
             .filter(|volume| could_serve(volume, name, key, claim))
             .partition(|volume| volume.claim.is_some());
         let chosen = if own.is_empty() { others } else { own };
-        let of_volumes = |chosen: &[&Volume]| -> Option<Vec<NodeSelectorTerm>> {
+        let of_volumes = |chosen: &[&Volume]| -> Option<Arc<[NodeSelectorTerm]>> {
             let lists: Option<Vec<_>> = chosen.iter().map(|it| it.alike.nodes.clone()).collect();
-            Some(lists?.concat())
+            Some(lists?.concat().into())
         };
         match (is_made, chosen.is_empty()) {
             (false, true) => Err(VolumeProblem::NoVolume(name.clone())),
@@ -176,7 +176,7 @@ impl Storage {
             )),
             (true, false) => {
                 let both = of_volumes(&chosen).zip(class.topologies.clone());
-                let both = both.map(|(a, b)| Reach::Affinity([a, b].concat()));
+                let both = both.map(|(a, b)| Reach::Affinity([a, b].concat().into()));
                 Ok(needs(both.into_iter().collect()))
             }
             (true, true) => Ok(needs(made().collect())),
