@@ -13,8 +13,8 @@ use crate::binary::repository;
 /// An upper bound for a computer that builds something beside.
 const SOON: Duration = Duration::from_secs(120);
 
-/// How many arenas glibc's allocator has: the chart sets it.
-const ARENAS: &str = "MALLOC_ARENA_MAX";
+/// What the chart tells glibc's allocator.
+const ALLOCATOR: [&str; 2] = ["MALLOC_ARENA_MAX", "MALLOC_MMAP_THRESHOLD_"];
 
 pub(crate) struct Host {
     process: Child,
@@ -49,7 +49,7 @@ impl Host {
             .arg(credentials)
             // Its own Node and namespace are those of no pod.
             .env_clear()
-            .env(ARENAS, chart_value(ARENAS))
+            .envs(ALLOCATOR.map(|name| (name, chart_value(name))))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(File::create(&log).unwrap())
