@@ -125,6 +125,20 @@ fn the_last_five_nodes_of_each_type_are_kept() {
 }
 
 #[test]
+fn a_node_that_is_not_ready_or_says_nothing_yet_teaches_nothing() {
+    let mut scene = Scene::default();
+    for (number, name) in ["broken", "silent", "one", "two"].into_iter().enumerate() {
+        served(&mut scene, name, 70 - number as i64, 4_000);
+    }
+    scene.nodes.get_mut("broken").unwrap().ready = false;
+    let silent = scene.nodes.get_mut("silent").unwrap();
+    silent.allocatable.milli_cores = 0;
+    let rows = rows(&scene.world());
+    let nodes: Vec<&str> = rows.iter().map(|row| row.node.as_str()).collect();
+    assert_eq!(nodes, ["one", "two"]);
+}
+
+#[test]
 fn a_row_keeps_the_digests_of_the_time_when_its_node_came() {
     let mut scene = Scene::default();
     served(&mut scene, "one", 60, 3_500);
