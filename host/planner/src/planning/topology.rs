@@ -524,7 +524,7 @@ impl<'w> Topology<'w> {
         let here = standing.unwrap_or(0) + brought;
         let own = (is_new || standing.is_some()).then_some(here);
         // The place's own domain counts with what the machine brings.
-        let others = count.least_without(standing.filter(|_| brought > 0));
+        let others = count.least_without(standing);
         let least = others.into_iter().chain(own).min();
         let too_few = domains < constraint.min_domains as usize;
         let least = if too_few { 0 } else { least.unwrap_or(0) };
