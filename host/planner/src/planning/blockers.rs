@@ -14,20 +14,12 @@ impl<'w> Planning<'w> {
         node: &NodeView<'w>,
         pool: &PoolFacts,
     ) -> Option<(PodKey, Blocker)> {
-        let mut first: Option<(PodView<'w>, Blocker)> = None;
-        for pod in node.pods().filter(PodView::is_movable) {
-            if let Some(blocker) = self.why_blocking(&pod, pool) {
-                let name = |pod: &PodView<'w>| (pod.namespace().clone(), pod.name().clone());
-                if first
-                    .as_ref()
-                    .is_none_or(|(other, _)| name(&pod) < name(other))
-                {
-                    first = Some((pod, blocker));
-                }
-            }
-        }
-        let (pod, blocker) = first?;
-        Some((pod.key(), blocker))
+        let movable = node.pods().filter(PodView::is_movable);
+        let blocking = movable.filter_map(|pod| {
+            let blocker = self.why_blocking(&pod, pool)?;
+            Some((pod.key(), blocker))
+        });
+        blocking.min_by(|(one, _), (other, _)| one.cmp(other))
     }
 
     fn why_blocking(&mut self, pod: &PodView<'w>, pool: &PoolFacts) -> Option<Blocker> {
