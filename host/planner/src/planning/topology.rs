@@ -6,14 +6,16 @@
 //! [`Topology::take_back`] while pods are placed and moved in thought.
 
 mod count;
+mod preferred;
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use self::count::{Count, Counted, Subject, Who, is_selected, selected};
+use self::preferred::Preferred;
 use super::fit::{NodeProfile, demanded};
-use crate::facts::{PodSpec, PodTerm, PreferredNeighbours, SpreadConstraint};
+use crate::facts::{PodSpec, PodTerm, SpreadConstraint};
 use crate::ids::ObjectKey;
 use crate::keys::HOSTNAME;
 use crate::report::Misfit;
@@ -30,13 +32,6 @@ pub(super) struct Topology<'w> {
     daemons: Vec<Daemon<'w>>,
     /// Machines to be made that have a host name so far.
     hosts: usize,
-}
-
-#[derive(Clone)]
-struct Preferred<'w> {
-    count: Count<'w>,
-    /// It does not count pods that end.
-    is_spread: bool,
 }
 
 #[derive(Clone)]
@@ -210,47 +205,6 @@ impl<'w> Topology<'w> {
         topology
     }
 
-    fn count_preferred(&mut self, world: &'w World, subjects: &[(Id, Subject<'w>)]) {
-        let mut all = subjects.iter().map(|(_, subject)| subject.spec);
-        if all.all(|spec| spec.preferred_neighbours.is_empty()) {
-            return;
-        }
-        let pending = world.pending();
-        let pending: BTreeSet<Id> = pending.iter().map(|(_, pods)| pods.shape()).collect();
-        let mut shared: BTreeMap<(&str, &PodTerm, bool), usize> = BTreeMap::new();
-        for (id, subject) in subjects.iter().filter(|(id, _)| pending.contains(id)) {
-            for neighbours in &subject.spec.preferred_neighbours {
-                let PreferredNeighbours {
-                    weight,
-                    term,
-                    is_spread,
-                } = neighbours;
-                let counted = (subject.namespace, term, *is_spread);
-                let preferred = *shared.entry(counted).or_insert_with(|| {
-                    let who = Who::Selected(subject.namespace, std::slice::from_ref(term));
-                    self.preferred.push(Preferred {
-                        count: Count::new(&term.topology_key, who),
-                        is_spread: *is_spread,
-                    });
-                    self.preferred.len() - 1
-                });
-                let kin = self.shapes.entry(*id).or_default();
-                kin.prefers.push((preferred, *weight));
-            }
-        }
-        if self.preferred.is_empty() {
-            return;
-        }
-        for (id, subject) in subjects {
-            let all = self.preferred.iter().enumerate();
-            let counting = all.filter(|(_, it)| it.count.who.counts(*subject));
-            let counting: Vec<usize> = counting.map(|(index, _)| index).collect();
-            if !counting.is_empty() {
-                self.shapes.entry(*id).or_default().preferred_in = counting;
-            }
-        }
-    }
-
     /// The counts that such a pod is part of.
     fn counting(&self, subject: Subject<'w>) -> Vec<usize> {
         let all = self.counts.iter().enumerate();
@@ -401,21 +355,6 @@ impl<'w> Topology<'w> {
         spreads.sum()
     }
 
-    /// How much a pod of this shape prefers the place for the pods that stand in its domains.
-    pub(super) fn preference(&self, shape: Id, spot: Spot<'_>) -> i64 {
-        let prefers = self.shapes.get(&shape).map_or(&[][..], |kin| &kin.prefers);
-        let worth = prefers.iter().map(|(preferred, weight)| {
-            let Preferred { count, is_spread } = &self.preferred[*preferred];
-            let pods = match count.in_domain(spot) {
-                Some(pods) => pods,
-                None if *is_spread => count.most(),
-                None => 0,
-            };
-            i64::from(*weight) * i64::from(pods)
-        });
-        worth.sum()
-    }
-
     pub(super) fn put(&mut self, shape: Id, spot: Spot<'_>, pods: u32) {
         self.put_in_thought(shape, spot, pods);
         self.put_for_preferences(shape, spot, pods);
@@ -426,33 +365,10 @@ impl<'w> Topology<'w> {
         self.change(shape, spot, false, |count| *count += pods);
     }
 
-    /// The other half of [`Self::put`], once the hypervisor is chosen.
-    pub(super) fn put_for_preferences(&mut self, shape: Id, spot: Spot<'_>, pods: u32) {
-        self.change_preferred(shape, spot, false, |count| *count += pods);
-    }
-
     pub(super) fn take_back(&mut self, shape: Id, spot: Spot<'_>, pods: u32) {
         let by = |count: &mut u32| *count = count.saturating_sub(pods);
         self.change(shape, spot, false, by);
         self.change_preferred(shape, spot, false, by);
-    }
-
-    fn change_preferred(
-        &mut self,
-        shape: Id,
-        spot: Spot<'_>,
-        is_deleting: bool,
-        by: impl Fn(&mut u32),
-    ) {
-        let Some(kin) = self.shapes.get(&shape) else {
-            return;
-        };
-        for index in &kin.preferred_in {
-            let Preferred { count, is_spread } = &mut self.preferred[*index];
-            if !(*is_spread && is_deleting) {
-                count.at(spot, &by);
-            }
-        }
     }
 
     fn change(&mut self, shape: Id, spot: Spot<'_>, is_deleting: bool, by: impl Fn(&mut u32)) {
