@@ -6,7 +6,7 @@ use kproxide_planner::facts::{Delta, InstanceType, LedgerFacts, PodFacts};
 use kproxide_planner::ids::{ClaimName, InstanceTypeName, NodeName};
 use kproxide_planner::keys;
 use kproxide_planner::resources::Resources;
-use kproxide_planner::world::World;
+use kproxide_planner::world::{PodView, World};
 
 use super::Trouble;
 use crate::kube::manifest::Replicas;
@@ -144,9 +144,13 @@ fn take_away(world: &mut World, name: &str) -> Result<(), Trouble> {
 
 fn remove_node(world: &mut World, name: &NodeName) {
     let Some(node) = world.node(name) else { return };
+    let with_claims = |pod: PodView<'_>| PodFacts {
+        claims: world.volume_claims_of(&pod.key()).to_vec(),
+        ..pod.to_facts()
+    };
     let pods: Vec<_> = node
         .pods()
-        .map(|pod| (pod.key(), pod.is_movable().then(|| pod.to_facts())))
+        .map(|pod| (pod.key(), pod.is_movable().then(|| with_claims(pod))))
         .collect();
     for (key, facts) in pods {
         let pending = facts.map(|facts| {

@@ -110,12 +110,13 @@ pub struct PodSpec {
     /// Why no Node helps it now. The World derives it too.
     #[serde(skip)]
     pub volume_wait: Option<Box<VolumeWait>>,
-    /// Preferred node affinity. It decides between types of equal cost and between hypervisors with room, and no machine is made
-    /// for it.
+    /// Preferred node affinity. It decides between types of equal cost and between hypervisors with room, and no
+    /// machine is made for it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub preferred_node_affinity: Vec<PreferredTerm>,
-    /// Other pods that it likes to stand with, or away from. They decide between hypervisors with room, and no machine is made
-    /// for them. Without those whose domain is one host: a machine to be made is a host of its own wherever it stands.
+    /// Other pods that it likes to stand with, or away from. They decide between hypervisors with room, and no machine
+    /// is made for them. Without those whose domain is one host: a machine to be made is a host of its own wherever it
+    /// stands.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub preferred_neighbours: Vec<PreferredNeighbours>,
 }
@@ -246,8 +247,8 @@ pub struct PreferredTerm {
     pub preference: NodeSelectorTerm,
 }
 
-/// Pods that a pod likes to stand with, or away from: preferred affinity and anti-affinity between pods, and a topology spread
-/// with `ScheduleAnyway`.
+/// Pods that a pod likes to stand with, or away from: preferred affinity and anti-affinity between pods, and a topology
+/// spread with `ScheduleAnyway`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PreferredNeighbours {
     /// What each pod in the domain counts that the term selects: from 1 to 100, or from -100 to -1 to stay away.

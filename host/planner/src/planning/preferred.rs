@@ -1,6 +1,6 @@
-//! What pods prefer: node affinity, other pods to stand with or away from, and topology spreads with `ScheduleAnyway`. It
-//! decides between the hypervisors that the policy ranks; node affinity also between types of equal cost. kproxide makes no
-//! machine for it, and no dearer one. It decides nothing where
+//! What pods prefer: node affinity, other pods to stand with or away from, and topology spreads with `ScheduleAnyway`.
+//! It decides between the hypervisors that the policy ranks; node affinity also between types of equal cost. kproxide
+//! makes no machine for it, and no dearer one. It decides nothing where
 //!
 //! - the pods' affinity, anti-affinity or spread fixes the hypervisor,
 //! - a machine is replaced,
@@ -64,8 +64,8 @@ impl Packing<'_> {
 }
 
 impl<'w> Planning<'w> {
-    /// The placement that the pods prefer most, if they prefer it to the chosen one and every later order finds room beside it.
-    /// Of equal ones the first.
+    /// The placement that the pods prefer most, if they prefer it to the chosen one and every later order finds room
+    /// beside it. Of equal ones the first.
     pub(super) fn preferred<'s>(
         &self,
         placements: &[&'s Scored],

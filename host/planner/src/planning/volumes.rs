@@ -1,5 +1,5 @@
 //! Volumes: which places reach those of a pod, and how many more a place can hold. As kube-scheduler's plugins
-//! VolumeBinding, VolumeZone and NodeVolumeLimits filter; `world/storage.rs` says what the claims of a pod ask.
+//! VolumeBinding, VolumeZone and NodeVolumeLimits filter; `world/storage/needs.rs` says what the claims of a pod ask.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};

@@ -142,11 +142,16 @@ impl World {
             },
         };
         let claims = facts.as_mut().map(|facts| mem::take(&mut facts.claims));
-        let concerned = self.storage.set_pod(&key, claims.unwrap_or_default());
+        let claims = claims.unwrap_or_default();
+        let has_claims = !claims.is_empty();
+        let concerned = self.storage.set_pod(&key, claims);
         if let Some(facts) = &mut facts {
             self.storage.resolve(&self.pods, &key, facts);
-            let template = &mut facts.spec.template;
-            *template = self.templates.share(template.clone());
+            // Specs of other pods are equal as a whole, and there once already.
+            if has_claims {
+                let template = &mut facts.spec.template;
+                *template = self.templates.share(template.clone());
+            }
         }
         self.pods.set_pod(key, facts);
         self.resolve_again(&concerned);

@@ -404,12 +404,10 @@ impl Pods {
     /// Few templates bring a key that none before has read.
     pub(crate) fn read_terms(&mut self, spec: &PodSpec) {
         let terms = spec.pod_affinity.iter().chain(&spec.pod_anti_affinity);
+        let terms = terms.chain(spec.preferred_neighbours.iter().map(|one| &one.term));
         let of_terms = terms.filter_map(|term| term.selector.as_ref());
         let of_spread = spec.spread.iter().filter_map(|one| one.selector.as_ref());
-        let preferred = spec.preferred_neighbours.iter();
-        let of_preferred = preferred.filter_map(|one| one.term.selector.as_ref());
-        let selectors = of_terms.chain(of_spread).chain(of_preferred);
-        let mut keys = selectors.flat_map(LabelSelector::keys);
+        let mut keys = of_terms.chain(of_spread).flat_map(LabelSelector::keys);
         if keys.clone().all(|key| self.term_keys.contains(key)) {
             return;
         }

@@ -1,4 +1,4 @@
-//! Equal values kept once, as long as anybody has them.
+//! Equal values kept once, as long as anybody has them and a while longer.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

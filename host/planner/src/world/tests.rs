@@ -404,3 +404,27 @@ fn a_settled_plan_lasts_until_something_changes() {
     world.apply(Delta::Inventory("pve".into(), Some(Box::new(again))));
     assert!(world.settled_plan(at(NOW + 5)).is_none());
 }
+
+#[test]
+fn pods_of_one_template_share_it_although_each_has_a_claim() {
+    let mut world = World::default();
+    for name in ["a", "b"] {
+        let mut facts = pending_pod(spec("cpu=1"));
+        facts.claims = vec![PodClaim {
+            name: name.into(),
+            is_ephemeral: false,
+        }];
+        let key = PodKey::new("default", name);
+        world.apply(Delta::Pod(key, boxed(Some(facts))));
+    }
+    let specs = world.pending().into_iter().map(|(shape, _)| shape.spec);
+    let specs: Vec<_> = specs.collect();
+    let [a, b] = &specs[..] else {
+        panic!("{specs:?}");
+    };
+    assert!(Arc::ptr_eq(&a.template, &b.template));
+    // Written as data, a spec has the fields of its template.
+    let data = serde_json::to_value(&**a).unwrap();
+    assert_eq!(data["requests"]["milli_cores"], 1000);
+    assert_eq!(data.get("template"), None);
+}

@@ -1,10 +1,11 @@
-//! Whether all pods find their place however a pool's machines join: all at once, or one by one, the first order first or last.
+//! Whether all pods find their place however a pool's machines join: all at once, or one by one, the first order first
+//! or last.
 //!
-//! Packing puts one pod after the other. When it comes to a pod with a topology spread, machines that it opens later are no
-//! domains yet. When they all stand, an empty domain that has no room can keep such a pod away from its machine.
+//! Packing puts one pod after the other. When it comes to a pod with a topology spread, machines that it opens later
+//! are no domains yet. When they all stand, an empty domain that has no room can keep such a pod away from its machine.
 //!
-//! Not looked at: machines of other pools, those for `minNodes` and headroom, and zones in which no machine has to stand. The
-//! next tick sees where these are made, and makes another machine where one is needed.
+//! Not looked at: machines of other pools, those for `minNodes` and headroom, and zones in which no machine has to
+//! stand. The next tick sees where these are made, and makes another machine where one is needed.
 
 use std::collections::BTreeMap;
 
@@ -30,8 +31,8 @@ struct Joining<'w> {
 }
 
 impl<'w> Packer<'_, 'w> {
-    /// What was packed. Where pods would be stuck, packing is done again: pods without rules come first, because their full
-    /// machines are what the others get stuck on, and the domains of the turn before are known.
+    /// What was packed. Where pods would be stuck, packing is done again: pods without rules come first, because their
+    /// full machines are what the others get stuck on, and the domains of the turn before are known.
     pub(super) fn so_that_none_is_stuck(mut self, before: &Packing<'w>) -> Packing<'w> {
         let mut stuck = self.stuck(before);
         for _ in 0..MOST_TURNS {
@@ -60,8 +61,8 @@ impl<'w> Packer<'_, 'w> {
         self.packing
     }
 
-    /// How many pods would stay pending in the worst of these ways to join, because their neighbours keep them away from room
-    /// that there is.
+    /// How many pods would stay pending in the worst of these ways to join, because their neighbours keep them away
+    /// from room that there is.
     fn stuck(&self, before: &Packing<'w>) -> u32 {
         let waiting = self.with_rules();
         let orders = self.packing.orders.len();
@@ -135,8 +136,8 @@ impl<'w> Packer<'_, 'w> {
         joining.joined.push((index, free));
     }
 
-    /// Each waiting pod takes the first place that it finds, as kube-scheduler could: on one of the machines that joined from
-    /// this one on, or on a Node. True if one has found some.
+    /// Each waiting pod takes the first place that it finds, as kube-scheduler could: on one of the machines that
+    /// joined from this one on, or on a Node. True if one has found some.
     fn bind(&self, joining: &mut Joining<'w>, first: usize) -> bool {
         let Joining {
             topology,

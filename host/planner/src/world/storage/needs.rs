@@ -1,4 +1,5 @@
-//! What the volumes of a pod ask, by the rules of kube-scheduler's plugins VolumeBinding, VolumeZone and VolumeRestrictions.
+//! What the volumes of a pod ask, by the rules of kube-scheduler's plugins VolumeBinding, VolumeZone and
+//! VolumeRestrictions.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -6,7 +6,8 @@ use kproxide_planner::keys::HOSTNAME;
 use super::{Unsupported, pod_term_facts, spread_facts};
 use crate::kube::view::{PodAffinityView, PodSpecView, SpreadView};
 
-/// What each pod in a domain counts for a spread with `ScheduleAnyway`: as much as the largest weight of an anti-affinity.
+/// What each pod in a domain counts for a spread with `ScheduleAnyway`: as much as the largest weight of an
+/// anti-affinity.
 const SPREAD_WEIGHT: i32 = -100;
 
 /// `ScheduleAnyway`: the scheduler ranks Nodes by such a spread, and rules none out.
@@ -14,7 +15,8 @@ pub(super) fn is_preferred(spread: &SpreadView) -> bool {
     spread.when_unsatisfiable.as_deref() == Some("ScheduleAnyway")
 }
 
-/// Without those whose domain is one host, and those that a later Kubernetes may mean: the pod runs without what it prefers.
+/// Without those whose domain is one host, and those that a later Kubernetes may mean: the pod runs without what it
+/// prefers.
 pub(super) fn preferred_neighbours(
     spec: &PodSpecView,
     labels: &Labels,
