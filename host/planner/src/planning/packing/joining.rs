@@ -52,13 +52,26 @@ impl<'w> Packer<'_, 'w> {
             again.fill();
             again.shrink();
             let still_stuck = again.stuck(before);
-            let mut left = again.packing.left.iter().zip(&self.packing.left);
-            if still_stuck >= stuck || left.any(|(now, was)| now > was) {
+            let is_better = again.unhelped() + still_stuck < self.unhelped() + stuck;
+            if !is_better || again.leaves_before(&self) {
                 break;
             }
             (self, stuck) = (again, still_stuck);
         }
         self.packing
+    }
+
+    fn unhelped(&self) -> u32 {
+        self.packing.left.iter().sum()
+    }
+
+    /// More pods of a demand have no machine than there, and others have a lower priority.
+    fn leaves_before(&self, other: &Self) -> bool {
+        let priorities = self.demands.iter().map(|demand| demand.spec.priority);
+        let least = priorities.clone().min();
+        let left = self.packing.left.iter().zip(&other.packing.left);
+        let mut left = left.zip(priorities);
+        left.any(|((now, was), priority)| now > was && Some(priority) != least)
     }
 
     /// How many pods would stay pending in the worst of these ways to join, because their neighbours keep them away

@@ -539,3 +539,28 @@ fn pods_that_spread_find_a_place_when_all_machines_stand() {
     assert_eq!(machines_for(3, "cpu=3500m", 3), 3, "all on one more");
     assert_eq!(machines_for(12, "cpu=3500m", 1), 14);
 }
+
+#[test]
+fn a_pod_that_a_limit_leaves_stuck_is_told_so() {
+    let mut scene = Scene::default();
+    pending(&mut scene, "web", 4, spreading(spread(HOST, "app=web")));
+    pending(&mut scene, "db", 3, spec("cpu=4"));
+    scene.workers().max_nodes = 7;
+    assert_eq!(scene.plan().launches.len(), 7);
+    scene.workers().max_nodes = 6;
+    let plan = scene.plan();
+    assert_eq!(plan.launches.len(), 6);
+    let unhelped = |row: &&PendingShape| matches!(row.outcome, PendingOutcome::Unhelped(_));
+    let unhelped: Vec<_> = plan.report.pending.iter().filter(unhelped).collect();
+    let [one] = unhelped[..] else {
+        panic!("{}", whys(&plan));
+    };
+    assert_eq!(one.count, 1, "{}", whys(&plan));
+    // Of a higher priority, the spread pods do not give their machines away.
+    for (key, pod) in &mut scene.pods {
+        let mut spec = pod.spec.clone();
+        spec.priority = i32::from(key.name.starts_with("web"));
+        pod.spec = spec;
+    }
+    assert_eq!(scene.plan().launches.len(), 4);
+}

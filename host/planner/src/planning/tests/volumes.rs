@@ -320,6 +320,20 @@ fn volumes_made_by_hand_decide_where_their_pod_goes() {
         whys(&scene.plan()).contains("none that is available fits"),
         "it is too small"
     );
+    // One that names a claim is for that claim.
+    change_claim(&mut scene, "a", |facts| facts.wants.bytes = 1);
+    let named = |claim: &str| {
+        let mut scene = scene.clone();
+        for delta in &mut scene.storage {
+            if let Delta::Volume(_, Some(volume)) = delta {
+                volume.claim = Some(ObjectKey::new("default", claim));
+            }
+        }
+        whys(&scene.plan())
+    };
+    assert_eq!(named("a"), "fits on Node n2; the scheduler will find it");
+    let said = named("b");
+    assert!(said.contains("none that is available fits"), "{said}");
 }
 
 #[test]
@@ -412,6 +426,10 @@ fn a_node_holds_as_many_volumes_as_its_driver_says() {
     let outcomes = whys(&plan);
     assert_eq!(plan.launches.len(), 1, "3 of 4 fit: {outcomes}");
     assert!(outcomes.contains("fits on Node n1"), "{outcomes}");
+    // Room for one more is room.
+    csi_node(&mut scene, "n1", PROXMOX_CSI, 2);
+    scene.pods.retain(|key, _| *key.name < *"c01");
+    assert_eq!(launched(&scene), 0);
 }
 
 #[test]
