@@ -253,9 +253,11 @@ fn r1_what_a_node_has_taught_is_tried_again_by_one_machine_every_six_hours() {
     let plan = old.plan();
     check_sound(&plan);
     assert_eq!(plan.launches.len(), 1);
-    let unhelped = |row: &PendingShape| match &row.outcome {
-        PendingOutcome::Unhelped(whys) => Some(whys.len()),
-        _ => None,
+    let unhelped = |row: &PendingShape| {
+        let PendingOutcome::Unhelped(whys) = &row.outcome else {
+            return None;
+        };
+        Some(whys.len())
     };
     let reasons: Vec<usize> = plan.report.pending.iter().filter_map(unhelped).collect();
     assert_eq!(reasons, [1, 1], "the others hear why they wait");

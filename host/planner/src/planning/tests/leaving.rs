@@ -98,6 +98,15 @@ fn r25_machines_on_a_server_in_maintenance_go_first() {
     assert_eq!(removed(&scene.plan()), ["a", "c"]);
     scene.hypervisor("beta").maintenance = true;
     assert_eq!(removed(&scene.plan()), ["b", "d"]);
+    // Where the VM is now counts, not where it was made.
+    let mut moved = scene.clone();
+    let others = moved.pools.get_mut("others").expect("the other pool");
+    others.scale_down.enabled = false;
+    assert_eq!(removed(&moved.plan()), ["b"]);
+    for (name, to) in [("a", "beta"), ("b", "alpha")] {
+        moved.claim(name).status.hypervisor = Some(to.into());
+    }
+    assert_eq!(removed(&moved.plan()), ["a"]);
     // Of all pools: there is room for the pods of one of the two, and not for a third Node less.
     scene.pod("on-b-00000").spec.requests = spec("cpu=100m memory=1Gi").requests.clone();
     scene.claim("d").spec.pool = "workers".into();
