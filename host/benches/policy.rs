@@ -192,7 +192,7 @@ fn with_attributes(mut question: Question) -> Question {
     let all = all.map(|(key, value)| Attribute { key, value });
     if let Question::Rank(rank) = &mut question {
         for candidate in &mut rank.candidates {
-            candidate.hypervisor.attributes = all.to_vec();
+            candidate.hypervisor.attributes = all.clone().into();
         }
     }
     question
@@ -208,7 +208,7 @@ fn question(count: u32) -> Question {
             id: HypervisorId::new("home", &format!("pve{n}")),
             zone: format!("pve{n}").into(),
             capacity,
-            attributes: Vec::new(),
+            attributes: Arc::default(),
         },
         ineligible: None,
         used: Size::default(),

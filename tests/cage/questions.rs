@@ -67,7 +67,7 @@ fn candidate(n: usize, rng: &mut Rng) -> Candidate {
             id: HypervisorId::new("home", &format!("pve{n}")),
             zone: format!("zone-{}", rng.u8(..3)).as_str().into(),
             capacity: size(rng),
-            attributes: attributes(rng),
+            attributes: attributes(rng).into(),
         },
         ineligible: (rng.u8(..4) == 0).then(|| "offline".to_owned()),
         used: size(rng),

@@ -137,9 +137,9 @@ pub struct HypervisorDescription {
     pub id: HypervisorId,
     pub zone: Arc<str>,
     pub capacity: Size,
-    /// By key. In a question about labels only what stays.
+    /// By key. In a question about labels only what stays. A thousand machines of one tick share it.
     #[serde(default)]
-    pub attributes: Vec<Attribute>,
+    pub attributes: Arc<[Attribute]>,
 }
 
 /// A hypervisor as it stands at this decision; the field comments of `wit/policy.wit` hold.

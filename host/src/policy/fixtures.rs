@@ -150,11 +150,12 @@ pub(super) fn candidate(name: &str, committed_gib: u64) -> Candidate {
                 milli_cores: 16_000,
                 memory_bytes: 64 * GIB,
             },
-            attributes: vec![
+            attributes: [
                 attribute("rack", AttributeValue::Text("r7".into())),
                 attribute("age", AttributeValue::Integer(-3)),
                 attribute("load", AttributeValue::Number(0.25)),
-            ],
+            ]
+            .into(),
         },
         ineligible: None,
         used: Size {

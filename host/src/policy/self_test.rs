@@ -97,7 +97,7 @@ fn candidates() -> Vec<Candidate> {
                 milli_cores: 16_000,
                 memory_bytes: 64 * GIB,
             },
-            attributes: Vec::new(),
+            attributes: Arc::default(),
         },
         ineligible: ineligible.map(str::to_owned),
         used: Size {

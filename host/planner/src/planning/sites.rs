@@ -3,6 +3,7 @@
 //! [`Hypervisors`] is the state when the tick begins; a [`Site`] is one hypervisor seen by one class and type (which
 //! template, which storage); [`Room`] is what can still be given.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -48,6 +49,8 @@ pub(super) struct Hypervisor<'w> {
     in_flight: Size,
     pub(super) machines: u32,
     machines_by_pool: BTreeMap<PoolName, u32>,
+    /// What policies are told of it, made when one is asked. A machine that is added changes it.
+    attributes: OnceCell<Arc<[Attribute]>>,
 }
 
 /// Where and from what a machine of one class and type would be made.
@@ -187,6 +190,7 @@ impl<'w> Hypervisors<'w> {
                     in_flight: Size::default(),
                     machines: 0,
                     machines_by_pool: BTreeMap::new(),
+                    attributes: OnceCell::new(),
                 });
             }
         }
@@ -369,6 +373,7 @@ impl<'w> Hypervisors<'w> {
         *hypervisor.machines_by_pool.entry(pool.clone()).or_default() += 1;
         hypervisor.in_flight.milli_cores += size.milli_cores;
         hypervisor.in_flight.memory_bytes += size.memory_bytes;
+        hypervisor.attributes.take();
     }
 
     /// The hypervisor as policies see it.
@@ -381,8 +386,9 @@ impl<'w> Hypervisors<'w> {
         now: jiff::Timestamp,
     ) -> Candidate {
         let hypervisor = &self.all[index];
+        let all = || attributes::all(hypervisor, now).into();
         Candidate {
-            hypervisor: hypervisor.described(attributes::all(hypervisor, now)),
+            hypervisor: hypervisor.described(hypervisor.attributes.get_or_init(all).clone()),
             ineligible: refusal.map(ToString::to_string),
             used: Size {
                 milli_cores: (hypervisor.cpu_usage() * f64::from(hypervisor.facts.threads) * 1000.0)
@@ -407,10 +413,10 @@ impl<'w> Hypervisors<'w> {
 impl<'w> Hypervisor<'w> {
     /// What does not change from one decision to the next.
     pub(super) fn description(&self) -> HypervisorDescription {
-        self.described(attributes::lasting(self))
+        self.described(attributes::lasting(self).into())
     }
 
-    fn described(&self, attributes: Vec<Attribute>) -> HypervisorDescription {
+    fn described(&self, attributes: Arc<[Attribute]>) -> HypervisorDescription {
         HypervisorDescription {
             id: self.id.clone(),
             zone: self.id.name.clone(),
