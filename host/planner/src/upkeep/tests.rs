@@ -1,9 +1,11 @@
 use super::*;
 use crate::facts::Phase;
-use crate::fixtures::{NOW, Scene, at};
-use crate::ids::{HypervisorId, StorageName};
+use crate::fixtures::{NOW, Scene, at, condition};
+use crate::ids::{HypervisorId, PoolName, StorageName};
 use crate::ledger::tests::failure;
-use crate::ledger::{overdue, policy_state, record_failure, set_policy_state};
+use crate::ledger::{
+    overdue, policy_state, record_failed_launch, record_failure, set_policy_state,
+};
 
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 
@@ -179,10 +181,7 @@ fn a_machine_in_service_since_the_failure_ends_the_back_off_of_its_place() {
             );
         }
         let claim = scene.claim("m");
-        claim.status.conditions = vec![crate::fixtures::condition(
-            Condition::Initialized,
-            at(NOW - 60),
-        )];
+        claim.status.conditions = vec![condition(Condition::Initialized, at(NOW - 60))];
         kept(&scene).ledger.backoff.len()
     };
     assert_eq!(left("alpha", Some("shared"), NOW - 61), 0);
@@ -194,6 +193,34 @@ fn a_machine_in_service_since_the_failure_ends_the_back_off_of_its_place() {
     );
     assert_eq!(left("alpha", Some("local"), NOW - 61), 1);
     assert_eq!(left("beta", Some("shared"), NOW - 61), 1);
+}
+
+#[test]
+fn failed_launches_count_until_a_machine_of_their_pool_serves() {
+    let left = |pool: &str, serves_since: i64| {
+        let mut scene = Scene::default();
+        scene.machine("m", "alpha");
+        let other: PoolName = "other".into();
+        let facts = scene.workers().clone();
+        scene.pools.insert(other.clone(), facts);
+        scene.claim("m").spec.pool = pool.into();
+        let served = condition(Condition::Initialized, at(serves_since));
+        scene.claim("m").status.conditions = vec![served];
+        let workers: PoolName = "workers".into();
+        let failed = failure("Refused");
+        scene.ledger = record_failed_launch(&scene.ledger, &workers, &failed, at(NOW - 60));
+        scene.ledger = record_failed_launch(&scene.ledger, &other, &failed, at(NOW - 60));
+        let rows = kept(&scene).ledger.failed_launches;
+        let left: Vec<String> = rows.iter().map(|row| row.pool.to_string()).collect();
+        left.join(" ")
+    };
+    assert_eq!(left("workers", NOW - 59), "other");
+    assert_eq!(left("other", NOW - 59), "workers");
+    assert_eq!(
+        left("workers", NOW - 60),
+        "other workers",
+        "it failed since"
+    );
 }
 
 #[test]

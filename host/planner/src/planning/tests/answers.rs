@@ -185,3 +185,24 @@ fn policies_that_decide_together_keep_a_state_each() {
     let rows: Vec<_> = ledger.policy_state.iter().map(|it| &*it.policy).collect();
     assert_eq!(rows, ["b", "b+c"]);
 }
+
+#[test]
+fn a_policy_that_decides_alone_is_shown_without_an_empty_list_of_members() {
+    let policy = |name: &str| PolicyRef {
+        kind: PolicyKind::HostSelection,
+        name: name.into(),
+    };
+    let member = |name: &str| PolicyMember {
+        policy: policy(name),
+        settings: "{}".into(),
+        weight: 1,
+        state: Vec::new(),
+    };
+    let alone = PolicyUse::alone(policy("a"), "{}".into());
+    let together = PolicyUse::together(PolicyKind::HostSelection, ["a", "b"].map(member).into());
+    for (used, shows_members) in [(alone, false), (together, true)] {
+        let text = serde_json::to_string(&used).unwrap();
+        assert_eq!(text.contains("members"), shows_members, "{text}");
+        assert_eq!(serde_json::from_str::<PolicyUse>(&text).unwrap(), used);
+    }
+}

@@ -209,6 +209,20 @@ fn what_proxmox_measured_minutes_ago_is_left_out() {
 }
 
 #[test]
+fn of_a_storage_whose_size_proxmox_does_not_say_only_the_type_is_told() {
+    let mut scene = idle();
+    let storages = &mut scene.hypervisor("alpha").storages;
+    let mut unknown = storages["local"].clone();
+    unknown.total_bytes = 0;
+    storages.insert("unknown".into(), unknown);
+    let order = questions(&scene).pop().expect("a question");
+    let told = told(&order, "alpha").join(" ");
+    assert!(told.contains("pve.storage.local.free-bytes="), "{told}");
+    assert!(told.contains("pve.storage.unknown.type=lvmthin"), "{told}");
+    assert!(!told.contains("pve.storage.unknown.free"), "{told}");
+}
+
+#[test]
 fn a_ranking_is_told_how_many_pods_wait_for_the_machine_and_how_urgently() {
     let mut scene = Scene::default();
     scene.pending("web", 3, spec("cpu=1"));

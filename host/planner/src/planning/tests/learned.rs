@@ -22,7 +22,7 @@ fn served(scene: &mut Scene, name: &str, since: i64, milli_cores: i64) {
 }
 
 /// A scene without these machines, and with what was kept of them.
-fn after(scene: &Scene) -> Scene {
+pub(super) fn after(scene: &Scene) -> Scene {
     let mut later = Scene {
         class: scene.class.clone(),
         ..Scene::default()
@@ -48,6 +48,17 @@ fn r1_what_a_node_offers_is_known_when_the_last_one_is_gone() {
     assert_eq!(launches(&rebuilt), 1, "the template was rebuilt");
     later.class.instance_types = vec![instance_type("medium", 8, 8)];
     assert_eq!(launches(&later), 1, "the type has another size now");
+}
+
+#[test]
+fn a_node_that_does_not_say_yet_what_it_offers_teaches_nothing() {
+    for (phase, made) in [(Phase::Registered, 1), (Phase::Initialized, 2)] {
+        let mut scene = Scene::default();
+        served(&mut scene, "one", NOW - 60, 0);
+        scene.claim("one").status.phase = phase;
+        scene.pending("web", 2, spec("cpu=3500m"));
+        assert_eq!(launches(&scene), made, "{phase:?}");
+    }
 }
 
 #[test]

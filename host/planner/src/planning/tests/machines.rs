@@ -131,3 +131,43 @@ fn names_are_dns_labels_whatever_the_pool_is_called() {
     check_sound(&plan);
     assert_eq!(plan.launches[0].claim.as_str().len(), 63);
 }
+
+#[test]
+fn a_machine_to_come_is_shown_with_its_labels_its_taints_and_its_daemon_sets() {
+    let mut scene = Scene::default();
+    let dedicated = taint("dedicated", TaintEffect::NoSchedule);
+    scene.workers().taints = vec![dedicated.clone()];
+    scene.workers().labels = [("disk".to_owned(), "ssd".to_owned())].into();
+    for (name, tolerates) in [("agent", true), ("other", false)] {
+        let mut spec = spec("cpu=500m");
+        if tolerates {
+            spec.tolerations = vec![Toleration {
+                exists: true,
+                key: None,
+                value: "".into(),
+                effect: None,
+            }];
+        }
+        let set = DaemonSetFacts {
+            labels: Labels::new(),
+            spec,
+            csi_drivers: vec![],
+        };
+        let key = crate::ids::ObjectKey::new("kube-system", name);
+        scene.daemon_sets.insert(key, set);
+    }
+    scene.pending("web", 1, spec("cpu=1"));
+    let world = scene.world();
+    let expected =
+        crate::planning::Planning::machines_to_come(&world, at(NOW), Limits::default(), reasonable);
+    assert_eq!(expected.len(), scene.inventory.hypervisors.len());
+    for machine in expected {
+        assert_eq!(machine.taints(), std::slice::from_ref(&dedicated));
+        let labels = machine.labels("new-one");
+        assert_eq!(labels["disk"], "ssd");
+        assert_eq!(labels["kubernetes.io/hostname"], "new-one");
+        let daemons: Vec<&str> = machine.daemons.iter().map(|key| &*key.name).collect();
+        assert_eq!(daemons, ["agent"]);
+        assert_eq!(machine.allocatable.milli_cores, 4_000);
+    }
+}

@@ -194,6 +194,16 @@ fn of_pool(requests: &str) -> PodSpec {
 }
 
 #[test]
+fn kproxide_looks_again_when_a_machine_has_stood_unused_for_three_minutes() {
+    for (served, left) in [(120, 60), (179, 1)] {
+        let mut scene = tainted(1, spec("cpu=1"));
+        scene.claim("m0").status.conditions[0].since = at(NOW - served);
+        let wake_at = scene.plan().wake_at;
+        assert_eq!(wake_at, Some(at(NOW + left)), "in service for {served} s");
+    }
+}
+
+#[test]
 fn f115_machines_that_do_not_take_their_pods_are_not_made_without_end() {
     assert_eq!(launches(&tainted(0, of_pool("cpu=1"))), 1);
     let text = why(&tainted(2, of_pool("cpu=1"))).to_string();
@@ -234,4 +244,32 @@ fn f115_a_label_that_is_taken_off_and_a_kubelet_that_offers_less_are_found_out_t
     }
     let text = why(&scene).to_string();
     assert!(text.contains("kproxide.dev/class"), "{text}");
+}
+
+#[test]
+fn a_machine_for_the_pods_of_two_workloads_counts_as_made_for_both() {
+    let mut scene = Scene::default();
+    // Pods of one shape, now of the one owner and now of the other.
+    scene.pending("web", 4, spec("cpu=1"));
+    for (index, owner) in ["red", "blue", "red", "blue"].into_iter().enumerate() {
+        scene.pod(&format!("web-{index:05}")).owner = Some(crate::facts::Owner {
+            kind: "StatefulSet".into(),
+            name: owner.into(),
+            uid: owner.into(),
+        });
+    }
+    let plan = scene.plan();
+    assert_eq!(plan.launches.len(), 1);
+    let ledger = plan.ledger.unwrap();
+    let made_for = ledger
+        .tries
+        .iter()
+        .map(|row| (&*row.workload, row.machines.len()));
+    assert_eq!(
+        made_for.collect::<Vec<_>>(),
+        [
+            ("StatefulSet default/red", 1),
+            ("StatefulSet default/blue", 1)
+        ]
+    );
 }

@@ -540,3 +540,17 @@ fn hypervisors_that_could_take_nothing_are_reported_with_their_reasons() {
         ["pve/alpha offline", "pve/beta offline", "pve/gamma offline"]
     );
 }
+
+#[test]
+fn the_largest_pods_get_room_first_where_a_core_counts_as_four_gigabytes() {
+    let mut scene = Scene::default();
+    scene.node("server", node("cpu=2 memory=5Gi"));
+    scene.pending("cores", 1, spec("cpu=2 memory=1Gi"));
+    scene.pending("memory", 1, spec("cpu=100m memory=5000Mi"));
+    let plan = scene.plan();
+    assert_eq!(plan.launches.len(), 1);
+    assert_eq!(
+        plan.launches[0].reason,
+        "for the pending pod default/memory-00000"
+    );
+}

@@ -435,6 +435,56 @@ fn a_node_holds_as_many_volumes_as_its_driver_says() {
 }
 
 #[test]
+fn the_nodes_of_a_class_show_what_a_driver_will_say_of_the_next_one() {
+    let mut scene = Scene::default();
+    scene.class.instance_types[0].cores = 64;
+    scene.hypervisor("alpha").threads = 1024;
+    class(&mut scene, "theirs", "csi.example.com", true);
+    let names: Vec<String> = (0..12).map(|index| format!("c{index:02}")).collect();
+    for name in &names {
+        claim(&mut scene, name, "theirs", None);
+        pending(&mut scene, &[name]);
+    }
+    assert_eq!(launched(&scene), 1, "kproxide knows no limit");
+    // Of two Nodes that take no pods the one with the lower limit counts.
+    for (name, limit) in [("m1", 5), ("m2", 4)] {
+        scene.machine(name, "alpha");
+        let node = scene.nodes.get_mut(name).unwrap();
+        node.unschedulable = true;
+        node.labels.insert("room".into(), "attic".into());
+        let driver = CsiNodeDriver {
+            limit: Some(limit),
+            topology_keys: vec!["room".into()],
+        };
+        let facts = CsiNodeFacts {
+            drivers: [("csi.example.com".into(), driver)].into(),
+        };
+        let facts = Delta::CsiNode(name.into(), Some(Box::new(facts)));
+        scene.storage.push(facts);
+    }
+    assert_eq!(launched(&scene), 3, "4 each");
+    // It stays known when both are gone.
+    let mut later = super::learned::after(&scene);
+    assert!(later.nodes.is_empty() && later.class.learned.len() == 2);
+    (later.pods, later.storage) = (scene.pods.clone(), scene.storage.clone());
+    later.hypervisor("alpha").threads = 1024;
+    assert_eq!(launched(&later), 3, "4 each");
+    // The driver will give the next Node the label that it gave to both.
+    scene.pods.clear();
+    for room in ["attic", "cellar"] {
+        let mut spec = spec("cpu=1");
+        spec.node_selector = [("room".to_owned(), room.to_owned())].into();
+        scene.pending(room, 1, spec);
+    }
+    let plan = scene.plan();
+    assert_eq!(plan.launches.len(), 1);
+    assert_eq!(
+        plan.launches[0].reason,
+        "for the pending pod default/attic-00000"
+    );
+}
+
+#[test]
 fn a_volume_that_pods_share_is_attached_once() {
     let mut scene = Scene::default();
     class(&mut scene, PROXMOX, PROXMOX_CSI, true);
