@@ -216,4 +216,39 @@ mod tests {
         assert_eq!(entry_of(&ledger, &name, &spec), EntryLook::Quarantined);
         assert_eq!((ledger.entries.len(), ledger.backoff[0].failures), (1, 2));
     }
+
+    #[test]
+    fn a_launch_that_every_server_refuses_is_counted_for_its_class() {
+        let spec = fixture::claim(Phase::Terminating).spec;
+        let mut ledger = LedgerFacts::default();
+        for (number, class) in ["k3s", "other", "k3s"].into_iter().enumerate() {
+            let name = ClaimName::from(format!("workers-{number}"));
+            let mut spec = spec.clone();
+            spec.vmid.0 += u32::try_from(number).unwrap();
+            spec.class = class.into();
+            let mut closing = failed(&name, &spec);
+            closing.failure.as_mut().unwrap().class = REFUSED_EVERYWHERE.into();
+            ledger = close(&ledger, &closing, fixture::at(0));
+        }
+        let rows = ledger.backoff.iter();
+        let rows = rows.map(|row| (row.node_class.as_ref().unwrap().as_str(), row.failures));
+        assert_eq!(rows.collect::<Vec<_>>(), [("k3s", 2), ("other", 1)]);
+    }
+
+    #[test]
+    fn a_closed_claim_gets_an_entry_of_its_own_beside_one_with_its_old_number() {
+        let spec = fixture::claim(Phase::Terminating).spec;
+        let (old, new) = (
+            ClaimName::from("workers-old"),
+            ClaimName::from("workers-new"),
+        );
+        let ledger = close(
+            &LedgerFacts::default(),
+            &failed(&old, &spec),
+            fixture::at(0),
+        );
+        let ledger = close(&ledger, &failed(&new, &spec), fixture::at(0));
+        let entries = ledger.entries.iter().map(|entry| &entry.claim);
+        assert!(entries.eq([&old, &new]));
+    }
 }

@@ -103,8 +103,7 @@ impl<'w> Planning<'w> {
         self.placing.batch = self.placing.wanted.len().min(most);
         for index in self.placing.batch..self.placing.wanted.len() {
             let wanted = &self.placing.wanted[index];
-            let pool = &mut self.pools[wanted.pool];
-            pools::remove(&mut pool.usage, pool.offers[wanted.order.offer].size);
+            let pool = &self.pools[wanted.pool];
             put_back(&mut self.needs, pool.name, &wanted.order, &Why::NextTick);
             if let Purpose::Replacement(row) = wanted.purpose {
                 self.rows[row].replacing = Some(Replacing::NotMade(Box::new(Why::NextTick)));
@@ -428,8 +427,7 @@ impl<'w> Planning<'w> {
     /// Leaves the order unplaced; its pods learn why.
     fn drop_order(&mut self, why: Why) {
         let wanted = &self.placing.wanted[self.placing.next];
-        let pool = &mut self.pools[wanted.pool];
-        pools::remove(&mut pool.usage, pool.offers[wanted.order.offer].size);
+        let pool = &self.pools[wanted.pool];
         put_back(&mut self.needs, pool.name, &wanted.order, &why);
         if let Purpose::Replacement(row) = wanted.purpose {
             self.rows[row].replacing = Some(Replacing::NotMade(Box::new(why)));

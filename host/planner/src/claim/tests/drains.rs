@@ -385,6 +385,31 @@ fn the_pods_of_a_lost_machine_are_not_waited_for() {
 }
 
 #[test]
+fn a_drain_goes_on_without_the_plan_only_if_it_began_for_a_lost_machine() {
+    let gone = |reason: RemovalReason, guest: GuestHint| {
+        let case = draining().with(|case| {
+            case.verdict = Verdict::Keep;
+            case.hint.guest = guest;
+            case.observed.node = broken();
+            case.observed.machine = Some(MachineLook::Invisible);
+            case.observed.presence = Some(Presence::Free);
+            let mut conditions = case.claim.status.conditions.iter_mut();
+            let drained = conditions.find(|it| it.kind == Condition::Drained);
+            drained.unwrap().reason = reason.as_str().to_owned();
+        });
+        case.next()
+    };
+    let goes = gone(RemovalReason::Lost, GuestHint::Absent);
+    assert_eq!(goes, Step::Do(Effect::DeleteClaim));
+    for stays in [
+        gone(RemovalReason::Underutilized, GuestHint::Absent),
+        gone(RemovalReason::Lost, GuestHint::Running),
+    ] {
+        assert!(matches!(stays, Step::Do(Effect::Uncordon(_))), "{stays:?}");
+    }
+}
+
+#[test]
 fn f78_nothing_is_removed_before_the_cold_start_is_over() {
     let cold = |case: Case| case.with(|case| case.settings.armed_at = Some(at(100)));
     for case in [

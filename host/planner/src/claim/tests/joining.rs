@@ -413,6 +413,10 @@ fn f102_a_late_node_with_pods_on_it_is_told_of_and_stays() {
         let status = case.recorded();
         assert!(status.is_overdue());
         assert_eq!(status.phase, phase, "{why}");
+        let mut said = status.conditions.iter().map(|it| &it.message);
+        let of_pods = said.find(|it| it.contains("because pods run on it"));
+        // The pool's repairAfter is for Nodes that are not Ready.
+        assert!(!of_pods.expect("a message").contains("repairAfter"));
         case.claim.status = status;
         assert!(matches!(case.next(), Step::BackOff { .. }), "{why}");
         // And comes into service if somebody helps.

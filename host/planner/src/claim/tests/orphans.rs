@@ -20,6 +20,8 @@ fn adopted(condemned: bool) -> Case {
 /// Its machine is written down; its Node is looked at.
 fn known(condemned: bool, node: Option<NodeLook>) -> Case {
     let mut case = adopted(condemned);
+    let looks = looks(&case.subject(), None);
+    assert_eq!((looks.node, looks.machine), (true, Need::Always));
     case.claim.status = case.recorded();
     assert_eq!(case.claim.status.smbios_uuid, Some(UUID.into()));
     assert_eq!(case.claim.status.disks, [DISK.into()]);

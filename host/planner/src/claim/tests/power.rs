@@ -66,6 +66,14 @@ fn a_machine_that_stops_as_often_as_it_is_started_is_not_started_without_pause()
 }
 
 #[test]
+fn attempts_at_something_else_are_no_starts() {
+    let mut case = stopped(Phase::Initialized).intent(Op::Cordon);
+    case.claim.status.intent.as_mut().unwrap().attempt = 5;
+    case.claim.status = case.recorded();
+    assert_eq!(intent(&case), Some((Op::Start, 1)));
+}
+
+#[test]
 fn a_recovered_machine_is_started_at_once_when_it_stops_again() {
     let case = Case::new(Phase::Initialized)
         .intent(Op::Start)

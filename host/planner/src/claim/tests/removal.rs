@@ -397,6 +397,21 @@ fn f41_a_stuck_clone_frees_its_place_and_waits_for_a_human() {
 }
 
 #[test]
+fn a_machine_whose_launch_was_interrupted_is_written_down_before_it_goes() {
+    let case = Case::new(Phase::Terminating).with(|case| {
+        let status = &mut case.claim.status;
+        (status.smbios_uuid, status.hypervisor) = (None, None);
+        status.disks.clear();
+        case.observed.machine = visible(|machine| machine.hypervisor = "pve2".into());
+        case.observed.node = Some(NodeLook::Absent);
+    });
+    let status = case.recorded();
+    assert_eq!(status.smbios_uuid, Some(UUID.into()));
+    assert_eq!(status.disks, [DISK.into()]);
+    assert_eq!(status.hypervisor, Some("pve2".into()));
+}
+
+#[test]
 fn f101_a_late_node_is_kept_empty_while_its_machine_goes() {
     let case = Case::new(Phase::Terminating).with(|case| {
         case.observed.machine = visible(|_| {});

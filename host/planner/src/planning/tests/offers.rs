@@ -184,6 +184,32 @@ fn a_label_that_changes_every_minute_shortens_rests_once_in_six_hours() {
 }
 
 #[test]
+fn what_a_class_offers_is_read_from_its_own_nodes_that_stay() {
+    let mut play = resting();
+    let offered = |play: &Play| {
+        let rows = play.scene.ledger.offered.iter();
+        let nodes = rows.flat_map(|row| row.nodes.keys().map(ToString::to_string));
+        nodes.collect::<Vec<_>>()
+    };
+    let before = offered(&play);
+    assert!(before.contains(&"old".to_owned()), "{before:?}");
+    for name in ["theirs", "leaving"] {
+        play.scene.machine(name, "alpha");
+        let now = at(play.now());
+        let claim = play.scene.claim(name);
+        if name == "theirs" {
+            claim.spec.class = "other".into();
+        } else {
+            claim.deleting_since = Some(now);
+        }
+    }
+    play.run(240);
+    let names = offered(&play);
+    let has = |name: &str| names.iter().any(|it| it == name);
+    assert!(has("old") && !has("theirs") && !has("leaving"), "{names:?}");
+}
+
+#[test]
 fn a_machine_is_used_by_a_pod_that_fails_within_a_second() {
     // A kubelet that starts the pod and reports that it failed, one that refuses it, one that has not begun.
     for (phase, started, used) in [

@@ -149,6 +149,17 @@ fn a_rank_question_tells_what_a_hypervisor_uses_and_has() {
 }
 
 #[test]
+fn a_cluster_says_when_its_last_number_is_used() {
+    let mut scene = Scene::default();
+    scene.coming_machine("m", "alpha", Phase::Pending);
+    for (last, is_used_up) in [(1000, true), (1001, false)] {
+        scene.cluster.vmid_last = Vmid(last);
+        let used_up = crate::planning::vmids_used_up(&scene.world(), &"pve".into());
+        assert_eq!(used_up, is_used_up, "1000 to {last}");
+    }
+}
+
+#[test]
 fn f110_numbers_come_from_the_range_and_are_never_reused() {
     let mut scene = Scene::default();
     scene.cluster.vmid_first = Vmid(9998);

@@ -79,6 +79,20 @@ fn a_reason_that_changes_all_the_time_is_written_every_five_minutes_at_most() {
 }
 
 #[test]
+fn a_reason_is_written_once_its_text_has_stood_for_a_minute() {
+    let mut scene = busy();
+    let mut last = None;
+    assert_eq!(written(&mut scene, &mut last, NOW), [] as [&str; 0]);
+    scene.workers().scale_down.load_headroom = 0.3;
+    for second in [30, 60, 89] {
+        let told = written(&mut scene, &mut last, NOW + second);
+        assert_eq!(told, [] as [&str; 0], "{second}");
+    }
+    let told = written(&mut scene, &mut last, NOW + 90);
+    assert!(told[0].contains("headroom of 30%"), "{told:?}");
+}
+
+#[test]
 fn a_machine_that_goes_says_so() {
     let mut scene = Scene::default();
     scene.machine("a", "alpha").machine("b", "beta");

@@ -189,12 +189,15 @@ fn a_machine_that_is_to_go_stays_open_and_waits_for_pods_that_are_on_their_way_t
 type Full = fn(&mut Scene);
 
 /// What only the end of a machine frees, and how the plan says it.
-const LIMITS: [(&str, Full); 4] = [
+const LIMITS: [(&str, Full); 5] = [
     ("the pool has 2 of at most 2 machines (maxNodes)", |scene| {
         scene.workers().max_nodes = 2;
     }),
     ("cores", |scene| {
         scene.workers().max_milli_cores = Some(9000);
+    }),
+    ("limits.memoryMiB", |scene| {
+        scene.workers().max_memory_bytes = Some(17 << 30);
     }),
     ("memory", |scene| {
         for name in ["alpha", "beta", "gamma"] {
@@ -325,6 +328,24 @@ fn an_expired_machine_without_room_does_not_keep_an_empty_one_from_going() {
     let plan = scene.plan();
     check_sound(&plan);
     assert_eq!(removed(&plan), ["b"]);
+}
+
+#[test]
+fn the_end_of_a_machine_makes_no_room_in_another_pool() {
+    let mut scene = two_full(1);
+    scene.claim("b").replace = false;
+    // Its own pool has one machine too many. The other one is full with a machine of its own.
+    scene.machine("c", "gamma");
+    scene.running("web-c", 2, "c", spec("cpu=1500m"));
+    let mut other = scene.workers().clone();
+    other.max_nodes = 1;
+    scene.pools.insert("other".into(), other);
+    scene.claim("c").spec.pool = "other".into();
+    scene.ledger.entries[2].pool = "other".into();
+    scene.workers().max_nodes = 1;
+    let plan = scene.plan();
+    check_sound(&plan);
+    assert_eq!((removed(&plan), replaced(&plan)), (vec![], vec![]));
 }
 
 #[test]

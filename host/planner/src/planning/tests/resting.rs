@@ -72,6 +72,24 @@ fn what_rests_says_why_and_until_when() {
 }
 
 #[test]
+fn what_never_keeps_a_node_is_no_reason_to_try_again() {
+    let mut scene = resting();
+    scene.claim("a").status.phase = Phase::Draining;
+    for (name, change) in [
+        ("static", (|pod| pod.mirror = true) as fn(&mut PodFacts)),
+        ("done", |pod| pod.phase = PodPhase::Succeeded),
+        ("agent", |pod| pod.owner = Some(owner("DaemonSet"))),
+    ] {
+        let mut pod = running_pod("a", spec("cpu=100m"));
+        change(&mut pod);
+        scene.pods.insert(PodKey::new("kube-system", name), pod);
+    }
+    let keepers = keepers(&scene.world(), &scene.claims["a"]);
+    let names: Vec<&str> = keepers.keys().map(|key| &*key.name).collect();
+    assert_eq!(names, ["web-a-00000"]);
+}
+
+#[test]
 fn a_rest_ends_with_its_time_or_once_what_kept_the_node_has_changed() {
     type Edit = fn(&mut Scene);
     let changes: [(&str, Edit, &[&str]); 6] = [
