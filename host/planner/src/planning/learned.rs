@@ -1,6 +1,7 @@
 //! What real Nodes have shown of what the next machine brings. Nodes that are there come first. Before the first of them
 //! the rows count that the NodeClass's status keeps ([`crate::learned`]).
 
+use std::cmp::Reverse;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use crate::claim::Condition;
 use crate::facts::{ClaimSpec, ClassFacts, InstanceType, Labels, LearnedNode, PodSpec};
 use crate::ids::{ClassName, InstanceTypeName, NodeName, ObjectKey};
 use crate::keys::REVISION;
+use crate::learned::KEPT;
 use crate::resources::Resources;
 use crate::time::later;
 use crate::world::{NodeView, PodView, World};
@@ -374,7 +376,8 @@ impl Planning<'_> {
             daemons: daemons(self.tick.world),
             ..Learned::default()
         };
-        let mut new_statics: BTreeMap<TypeKey, Resources> = BTreeMap::new();
+        let mut new_nodes: BTreeMap<TypeKey, Vec<(Option<Timestamp>, &NodeView<'_>)>> =
+            BTreeMap::new();
         for row in &self.rows {
             let spec = &row.claim.spec;
             if row.stage == Stage::Coming {
@@ -390,9 +393,10 @@ impl Planning<'_> {
                 shown.or_default().learn(row);
             }
             let offers = |node: &NodeView<'_>| node.facts.allocatable.milli_cores > 0;
-            let Some(node) = row.node.filter(offers) else {
+            let Some(node) = row.node.as_ref().filter(|node| offers(node)) else {
                 continue;
             };
+            let served = row.claim.status.since(Condition::Initialized);
             let class = self.tick.world.classes().get(&spec.class);
             let key = (
                 spec.class.clone(),
@@ -405,18 +409,13 @@ impl Planning<'_> {
                 // The class's status keeps the newest of a type. What it does not keep any more is older.
                 Stage::InService => {
                     let newest = class.and_then(|class| newest_kept(class, spec));
-                    row.claim.status.since(Condition::Initialized) > newest
+                    served > newest
                 }
                 Stage::Overdue | Stage::Leaving => false,
             };
             if is_new {
-                let statics = node.pods();
-                let statics = statics.filter(|pod| pod.is_alive() && pod.is_mirror());
-                let statics = machines::sum(statics.map(|pod| pod.spec()));
-                new_statics
-                    .entry(key.clone())
-                    .or_default()
-                    .raise_to(&statics);
+                let nodes = new_nodes.entry(key.clone()).or_default();
+                nodes.push((served, node));
             }
             match (row.stage, class) {
                 (Stage::Coming, Some(class)) => {
@@ -424,10 +423,9 @@ impl Planning<'_> {
                     learned.lower(key, &offered);
                 }
                 (Stage::Coming | Stage::Overdue | Stage::InService | Stage::Leaving, _) => {
-                    let since = row.claim.status.since(Condition::Initialized);
                     learned.seen.entry(key).or_default().push(Seen {
                         node: node.name().clone(),
-                        since: since.unwrap_or(row.claim.created),
+                        since: served.unwrap_or(row.claim.created),
                         offered: node.facts.allocatable.clone(),
                     });
                 }
@@ -437,8 +435,18 @@ impl Planning<'_> {
             learned.recall(self.tick.world, name, class);
         }
         // Before the class's status knows the Node, no other machine is made for pods that do not fit beside them.
-        for (key, statics) in new_statics.into_iter().filter(|(_, sum)| !sum.is_zero()) {
-            learned.statics.entry(key).or_default().raise_to(&statics);
+        for (key, mut nodes) in new_nodes {
+            // The class's status will keep the newest of these.
+            nodes.sort_by_key(|(served, _)| (served.is_some(), Reverse(*served)));
+            for (_, node) in nodes.into_iter().take(KEPT) {
+                let statics = node.pods();
+                let statics = statics.filter(|pod| pod.is_alive() && pod.is_mirror());
+                let statics = machines::sum(statics.map(|pod| pod.spec()));
+                if !statics.is_zero() {
+                    let known = learned.statics.entry(key.clone()).or_default();
+                    known.raise_to(&statics);
+                }
+            }
         }
         learned.lower_to_last();
         learned

@@ -382,7 +382,7 @@ fn r3_daemon_sets_ask_what_their_pods_of_the_newest_revision_ask() {
 
 #[test]
 fn static_pods_of_one_old_node_do_not_count_on_the_next_one() {
-    for count in [KEPT, KEPT + 2] {
+    for (count, has_status) in [(KEPT, true), (KEPT + 2, true), (KEPT + 2, false)] {
         let mut scene = Scene::default();
         for number in 0..count {
             let name = format!("m{number}");
@@ -395,13 +395,15 @@ fn static_pods_of_one_old_node_do_not_count_on_the_next_one() {
             scene.running(&format!("on-{name}"), 1, &name, spec("cpu=2500m"));
         }
         scene.workers().max_nodes = 20;
-        scene.class.learned = rows(&scene.world());
+        if has_status {
+            scene.class.learned = rows(&scene.world());
+        }
         let mut pod = running_pod("m0", spec("cpu=1"));
         pod.mirror = true;
         scene
             .pods
             .insert(PodKey::new("kube-system", "debug-m0"), pod);
         scene.pending("web", 1, spec("cpu=3500m"));
-        assert_eq!(launches(&scene), 1, "{count} Nodes");
+        assert_eq!(launches(&scene), 1, "{count} Nodes, {has_status}");
     }
 }
