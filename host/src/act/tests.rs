@@ -16,5 +16,7 @@ mod breaking;
 
 mod panics;
 
+mod rests;
+
 mod clones;
 mod crashes;

@@ -189,6 +189,23 @@ async fn f36_a_clone_that_begins_while_its_claim_is_held_is_written_down_and_kee
     keeps_its_turn_while_it_is_held(lab, host).await;
 }
 
+/// The clone runs, and the API server takes no record of it.
+#[tokio::test(start_paused = true)]
+async fn f36_a_clone_that_cannot_be_written_down_keeps_its_turn() {
+    let (mut lab, mut host) = with_slow_clones().await;
+    let clones = Matcher::new(Method::POST, "/nodes/*/qemu/*/clone");
+    let late = Fault::Delay(Duration::from_secs(12));
+    lab.faults.inject(clones, late, 1);
+    assert!(turn(&mut lab, &mut host, &Verdict::Keep, is_to_be_cloned).await);
+    let records = Matcher::new(Method::PATCH, "/nodeclaims/*/status");
+    lab.faults.inject(records, Fault::Fail, 1_000);
+    rest(&mut host).await;
+    assert_eq!(lab.asked("POST", "/clone"), 1);
+    assert!(!is_cloned(&lab).await, "nothing was written");
+    let all = 3 * Concurrency::default().per_hypervisor;
+    assert_eq!(host.free_clone_turns().await, all - 1);
+}
+
 /// What has failed does not go on: others clone while it waits for its next try.
 #[tokio::test(start_paused = true)]
 async fn f36_a_clone_that_fails_gives_its_turn_back_until_its_next_try() {

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use http::Method;
 use kproxide_planner::claim::{Condition, Phase};
 use kproxide_planner::facts::EntryState;
 use kproxide_planner::plan::{RemovalReason, Verdict};
+use kproxide_simulator::faults::Fault;
+use kproxide_simulator::matcher::Matcher;
 use kproxide_simulator::pve::Topology;
 use kproxide_simulator::pve::topology::AclSpec;
 use kproxide_simulator::rng::Spread;
@@ -27,6 +30,9 @@ pub(super) async fn closed(lab: &Lab) -> bool {
 async fn a_claim_becomes_a_node_and_goes_again() {
     let mut lab = Lab::new().await;
     let mut host = lab.host(1).await;
+    // The names that its Node may have are known: kproxide does not read all Nodes of the cluster.
+    let all_nodes = Matcher::new(Method::GET, "/api/v1/nodes");
+    lab.faults.inject(all_nodes, Fault::Fail, u32::MAX);
     assert!(turn(&mut lab, &mut host, &Verdict::Keep, in_service).await);
 
     let node = lab.node().await.unwrap();
@@ -63,6 +69,7 @@ async fn a_claim_becomes_a_node_and_goes_again() {
         told,
         ["Launched", "Registered", "Initialized", "ScaleDownEmpty"]
     );
+    assert!(lab.faults.happened().is_empty(), "all Nodes were read");
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use http::Method;
 use kproxide_planner::claim::{Condition, Phase};
-use kproxide_planner::facts::EntryState;
-use kproxide_planner::ids::NodeName;
-use kproxide_planner::plan::{Advance, Plan, RemovalReason, Verdict};
+use kproxide_planner::facts::{Adopts, EntryState};
+use kproxide_planner::ids::{NodeName, Uid, Vmid};
+use kproxide_planner::plan::{Adoption, Advance, Plan, RemovalReason, Verdict};
 use kproxide_simulator::faults::Fault;
+use kproxide_simulator::kube::Verb;
 use kproxide_simulator::matcher::Matcher;
 use kproxide_simulator::pve::Topology;
 use kproxide_simulator::rng::Spread;
@@ -62,6 +63,43 @@ async fn f72_two_hosts_that_both_lead_make_and_remove_one_machine() {
         assert_eq!(births.count(), 1, "{late:?}");
         assert!(left.vms.iter().all(|vm| vm.template), "{late:?}: {left:?}");
         assert!(lab.node().await.is_none(), "{late:?}");
+    }
+}
+
+/// The plan is older than the list of claims that says so.
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_has_a_claim_gets_no_second_one() {
+    let mut lab = Lab::new().await;
+    let mut host = lab.host(1).await;
+    assert!(turn(&mut lab, &mut host, &Verdict::Keep, in_service).await);
+    let claim = lab.claim().await.unwrap();
+    let (uid, other) = (claim.facts.uid.clone(), Uid::from("another"));
+    let vmid = claim.facts.spec.vmid.0;
+    for (name, uid, vmid, is_made) in [
+        ("same-vm", other.clone(), vmid, false),
+        ("same-claim", uid, vmid + 1, false),
+        ("another", other, vmid + 1, true),
+    ] {
+        let mut spec = claim.facts.spec.clone();
+        (spec.vmid, spec.vm_name) = (Vmid(vmid), name.into());
+        spec.adopts = Some(Adopts {
+            claim_uid: uid,
+            nonce: "nonce".into(),
+            condemned: false,
+        });
+        let plan = Plan {
+            adoptions: vec![Adoption {
+                claim: name.into(),
+                spec,
+                reason: "a test".to_owned(),
+            }],
+            ..Plan::default()
+        };
+        host.actor.start(&plan, &host.world, &host.term).await;
+        sleep(Duration::from_secs(5)).await;
+        let asked = lab.kube.audit_since(0);
+        let mut creates = asked.iter().filter(|asked| asked.verb == Verb::Create);
+        assert_eq!(creates.any(|asked| asked.name == name), is_made, "{name}");
     }
 }
 
