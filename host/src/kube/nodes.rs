@@ -446,4 +446,22 @@ mod tests {
             json!({"spec": {"taints": []}})
         );
     }
+
+    #[test]
+    fn the_taint_of_a_node_that_could_go_comes_and_goes_beside_the_others() {
+        let keys = |patch: &Value| -> Vec<String> {
+            let taints = patch["spec"]["taints"].as_array().unwrap();
+            let keys = taints.iter().map(|taint| taint["key"].as_str().unwrap());
+            keys.map(str::to_owned).collect()
+        };
+        let theirs = json!({"taints": [{"key": "theirs", "effect": "NoSchedule"}]});
+        let before = node(theirs, json!({}));
+        assert_eq!(unneeded_patch(&before, false), None);
+        let patch = unneeded_patch(&before, true).unwrap();
+        assert_eq!(keys(&patch), ["theirs", UNNEEDED_TAINT]);
+        let marked = node(patch["spec"].clone(), json!({}));
+        assert_eq!(unneeded_patch(&marked, true), None);
+        let patch = unneeded_patch(&marked, false).unwrap();
+        assert_eq!(keys(&patch), ["theirs"]);
+    }
 }

@@ -441,3 +441,23 @@ fn reaches_out(address: &IpAddr) -> bool {
     };
     !address.is_loopback() && !is_of_link
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_loopback_and_of_the_link_reach_nobody() {
+        for (address, reaches) in [
+            ("192.168.1.7", true),
+            ("169.254.0.1", true),
+            ("127.0.0.1", false),
+            ("2001:db8::1", true),
+            ("fd00::1", true),
+            ("fe80::1", false),
+            ("::1", false),
+        ] {
+            assert_eq!(reaches_out(&address.parse().unwrap()), reaches, "{address}");
+        }
+    }
+}

@@ -333,6 +333,9 @@ mod tests {
             "UPID:pve1:+1:0:0:qmstart:1:a@b:",
             "UPID:pve1:0:0:0:qmstart:1:a@b:\n",
             "UPID:pve1:0:0:0",
+            "UPID::0:0:0:qmstart:1:a@b:",
+            "UPID:pve1:0:0:0::1:a@b:",
+            "UPID:pve1:0:0:0:qmstart:1::",
         ] {
             assert!(wrong.parse::<Upid>().is_err(), "{wrong}");
         }
