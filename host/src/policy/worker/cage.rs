@@ -205,3 +205,20 @@ pub(super) fn limit(_: u64) -> Vec<String> {
 pub(super) fn filter() -> Vec<String> {
     vec!["the filter of system calls: this is not Linux".to_owned()]
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_computing_takes_is_allowed_and_nothing_of_it_kills() {
+        let allowed = allowed();
+        for call in [libc::SYS_futex, libc::SYS_munmap, libc::SYS_exit_group] {
+            assert!(allowed.contains(&call), "{call}");
+        }
+        let deadly = deadly();
+        assert!(deadly.contains(&libc::SYS_execve) && deadly.contains(&libc::SYS_socket));
+        let both = deadly.iter().find(|call| allowed.contains(call));
+        assert_eq!(both, None);
+    }
+}

@@ -436,3 +436,54 @@ impl Shared {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// Two children that hold 200 MiB each, of 400 MiB for all.
+    fn two_children() -> (Workers, [Arc<Policy>; 2]) {
+        let workers = Workers::new("no-program".into(), 400 * MIB);
+        let policies = [1, 2].map(|asked| {
+            let bytes: Arc<[u8]> = [0].into();
+            Arc::new(Policy {
+                shared: workers.0.clone(),
+                content: bytes.into(),
+                bytes: Mutex::default(),
+                process: Arc::default(),
+                is_starting: AtomicBool::new(false),
+                unstarted: Mutex::default(),
+                held_bytes: AtomicU64::new(200 * MIB),
+                asked: AtomicU64::new(asked),
+            })
+        });
+        let known = policies.iter().map(Arc::downgrade);
+        lock(&workers.0.policies).extend(known);
+        (workers, policies)
+    }
+
+    fn held(policies: &[Arc<Policy>; 2]) -> [u64; 2] {
+        [0, 1].map(|index| policies[index].held_bytes.load(Relaxed) / MIB)
+    }
+
+    #[test]
+    fn the_child_that_was_asked_least_recently_ends_for_another() {
+        let (workers, policies) = two_children();
+        assert_eq!(workers.0.make_room(), 400 * MIB - 200 * MIB - CALL_BYTES);
+        assert_eq!(held(&policies), [0, 200]);
+        // There is room now.
+        workers.0.make_room();
+        assert_eq!(held(&policies), [0, 200]);
+    }
+
+    #[test]
+    fn no_child_ends_while_it_works() {
+        let (workers, policies) = two_children();
+        let works = policies.each_ref().map(|it| it.process.try_lock().unwrap());
+        assert_eq!(workers.0.make_room(), LOAD_BYTES_MIN);
+        assert_eq!(held(&policies), [200, 200]);
+        drop(works);
+    }
+}
