@@ -103,6 +103,54 @@ async fn a_machine_that_has_a_claim_gets_no_second_one() {
     }
 }
 
+/// Its Node may have any name. So kproxide reads all of them, and leaves those of others out.
+#[tokio::test(start_paused = true)]
+async fn a_machine_without_a_claim_is_adopted_with_its_own_node() {
+    let mut lab = Lab::new().await;
+    let mut host = lab.host(1).await;
+    assert!(turn(&mut lab, &mut host, &Verdict::Keep, in_service).await);
+    let server = json!({
+        "metadata": {"name": "server"},
+        "status": {"nodeInfo": node_info("4d6f1a3e-0000-4000-8000-000000000001")},
+    });
+    lab.kube.create("nodes", server.clone()).unwrap();
+    let status = json!({"status": server["status"]});
+    lab.kube
+        .patch("nodes", "status", "", "server", status)
+        .unwrap();
+    // Somebody has taken its finalizer off, and it is gone.
+    let claim = lab.claim().await.unwrap();
+    let bare = json!({"metadata": {"finalizers": null}});
+    lab.kube
+        .patch("nodeclaims.kproxide.dev", "", "", CLAIM, bare)
+        .unwrap();
+    lab.kube
+        .delete("nodeclaims.kproxide.dev", "", CLAIM)
+        .unwrap();
+    assert!(lab.claim().await.is_none());
+    let mut spec = claim.facts.spec.clone();
+    spec.adopts = Some(Adopts {
+        claim_uid: claim.facts.uid.clone(),
+        nonce: claim.facts.status.nonce.clone().unwrap(),
+        condemned: false,
+    });
+    let plan = Plan {
+        adoptions: vec![Adoption {
+            claim: CLAIM.into(),
+            spec,
+            reason: "a test".to_owned(),
+        }],
+        ..Plan::default()
+    };
+    tick(&mut host, &lab.client, &Verdict::Keep).await;
+    host.actor.start(&plan, &host.world, &host.term).await;
+    assert!(turn(&mut lab, &mut host, &Verdict::Keep, in_service).await);
+    let adopted = lab.claim().await.unwrap().facts;
+    assert!(adopted.uid != claim.facts.uid);
+    assert_eq!(adopted.status.node_uid, claim.facts.status.node_uid);
+    assert_eq!(lab.asked("POST", "/clone"), 1);
+}
+
 /// Without a record of what is about to be done, nothing is asked of Proxmox.
 #[tokio::test(start_paused = true)]
 async fn f120_while_nothing_can_be_written_nothing_is_done_to_machines() {
