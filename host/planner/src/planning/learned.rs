@@ -322,6 +322,9 @@ fn nominal(class: &ClassFacts, size: &InstanceType, template_disk: u64) -> Resou
 /// What a DaemonSet's pods ask: each resource as its template, or as its pods of the newest revision where that is more.
 /// Something may add a container or a default to each of them.
 fn daemons(world: &World) -> Vec<PodSpec> {
+    if world.daemon_sets().is_empty() {
+        return Vec::new();
+    }
     let mut of_set: BTreeMap<ObjectKey, Vec<PodView<'_>>> = BTreeMap::new();
     let on_nodes = world.nodes().flat_map(|node| node.pods());
     let pending = world.pending().into_iter();

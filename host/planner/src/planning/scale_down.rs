@@ -108,7 +108,10 @@ impl<'w> Planning<'w> {
         let least = world.host().served.least_priority;
         let has_expendable = world.shapes().any(|(_, it)| it.spec.priority < least);
         let expendable = |node: &NodeView<'w>, counts: fn(&PodView<'w>) -> bool| {
-            let pods = node.pods().filter(|_| has_expendable);
+            if !has_expendable {
+                return Resources::default();
+            }
+            let pods = node.pods();
             let pods = pods.filter(|pod| pod.is_expendable() && counts(pod));
             machines::sum(pods.map(|pod| pod.spec()))
         };
