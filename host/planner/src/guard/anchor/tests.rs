@@ -388,24 +388,6 @@ fn a_guest_that_answers_under_another_name_is_not_waited_for() {
     assert!(proxmox.anchors.contains_key(&Vmid(2998)));
 }
 
-/// On a hypervisor that is off Proxmox does not always show the names of VMs.
-#[test]
-fn a_guest_without_a_name_is_waited_for_within_the_range() {
-    for (vmid, is_waited_for) in [(2990, true), (4000, false)] {
-        let (kproxide, _) = original();
-        let mut late = kproxide.restarted("two");
-        let mut guest = late.scene.inventory.guests.values().next().unwrap().clone();
-        (guest.name, guest.hypervisor) = (None, "gamma".into());
-        late.scene.inventory.guests.insert(Vmid(vmid), guest);
-        let mut proxmox = Proxmox {
-            is_off: true,
-            ..Proxmox::default()
-        };
-        let plan = late.run(&mut proxmox, NOW + HOUR..NOW + HOUR + 13 * MINUTE);
-        assert_eq!(removes(&plan), !is_waited_for, "VM {vmid}");
-    }
-}
-
 #[test]
 fn after_a_gap_nothing_is_removed_before_the_anchor_has_stood_still_in_sight() {
     let (kproxide, mut proxmox) = original();
