@@ -137,7 +137,7 @@ pub struct HypervisorDescription {
     pub id: HypervisorId,
     pub zone: Arc<str>,
     pub capacity: Size,
-    /// By key. In a question about labels only what stays. A thousand machines of one tick share it.
+    /// By key. In a question about labels only what stays. The questions of one tick share it.
     #[serde(default)]
     pub attributes: Arc<[Attribute]>,
 }

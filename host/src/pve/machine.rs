@@ -447,9 +447,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_of_loopback_and_of_the_link_reach_nobody() {
+    fn loopback_and_ipv6_addresses_of_the_link_reach_nobody() {
         for (address, reaches) in [
             ("192.168.1.7", true),
+            // No interface gives itself one of these where DHCP works.
             ("169.254.0.1", true),
             ("127.0.0.1", false),
             ("2001:db8::1", true),

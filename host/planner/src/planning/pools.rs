@@ -28,7 +28,7 @@ pub(super) struct PoolPlan<'w> {
     pub(super) hypervisors: Vec<usize>,
     /// Digest of what its machines are made from.
     pub(super) settings: Digest,
-    /// What the Ledger counts of it, and what this tick adds.
+    /// What the Ledger counts of it, and what this tick wants. Nobody reads it after scale-up.
     pub(super) usage: Usage,
     pub(super) offers: Vec<Offer<'w>>,
     /// Types that a label policy's failure keeps from being made.

@@ -103,7 +103,7 @@ async fn a_machine_that_has_a_claim_gets_no_second_one() {
     }
 }
 
-/// Its Node may have any name. So kproxide reads all of them, and leaves those of others out.
+/// Its Node may have any name. kproxide reads all Nodes, and leaves out those of others.
 #[tokio::test(start_paused = true)]
 async fn a_machine_without_a_claim_is_adopted_with_its_own_node() {
     let mut lab = Lab::new().await;

@@ -12,7 +12,7 @@ use crate::act::Rest;
 use crate::act::pause::{Driven, Pause};
 
 #[test]
-fn a_rest_goes_on_while_the_plan_says_the_same_and_has_no_news() {
+fn what_ends_a_rest_and_what_ends_a_back_off() {
     let until = Timestamp::UNIX_EPOCH;
     let rest = |wake_at: Option<Timestamp>| Rest {
         earliest: until,

@@ -385,7 +385,7 @@ fn the_pods_of_a_lost_machine_are_not_waited_for() {
 }
 
 #[test]
-fn a_drain_goes_on_without_the_plan_only_if_it_began_for_a_lost_machine() {
+fn a_drain_goes_on_without_the_plan_only_if_it_began_for_a_lost_machine_that_is_still_gone() {
     let gone = |reason: RemovalReason, guest: GuestHint| {
         let case = draining().with(|case| {
             case.verdict = Verdict::Keep;

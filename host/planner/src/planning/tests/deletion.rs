@@ -144,7 +144,11 @@ fn machines_that_are_to_be_kept_lose_the_pool_and_nothing_else() {
 fn a_deletion_that_kproxide_finds_is_frozen_until_you_say_what_you_want() {
     let mut scene = deleted();
     scene.host.leads_since = Some(at(NOW - 60));
-    assert_eq!(scene.plan().report.frozen, None, "in the same second");
+    assert_eq!(
+        scene.plan().report.frozen,
+        None,
+        "kproxide began to lead in the second of the deletion"
+    );
     scene.host.leads_since = Some(at(NOW - 59));
     let plan = scene.plan();
     assert_eq!(removed(&plan), [] as [&str; 0]);

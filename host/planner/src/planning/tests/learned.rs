@@ -114,6 +114,28 @@ fn r2_static_pods_count_as_soon_as_the_first_node_shows_them() {
 }
 
 #[test]
+fn static_pods_of_every_node_on_its_way_count_on_the_next_one() {
+    let mut scene = Scene::default();
+    for number in 0..=KEPT {
+        let name = format!("m{number}");
+        scene.machine(&name, "alpha");
+        scene.nodes.get_mut(&*name).unwrap().ready = false;
+        let claim = scene.claim(&name);
+        claim.status.phase = Phase::Registered;
+        claim.status.started_at = Some(at(NOW - 60));
+        claim.status.conditions.clear();
+    }
+    let mut pod = running_pod(&format!("m{KEPT}"), spec("cpu=150m"));
+    pod.mirror = true;
+    let key = PodKey::new("kube-system", "kube-proxy");
+    scene.pods.insert(key, pod);
+    // One for each machine that has room, and one more.
+    scene.workers().max_nodes = 20;
+    scene.pending("web", KEPT + 1, spec("cpu=3900m"));
+    assert_eq!(launches(&scene), 0, "the next machine offers 3850m");
+}
+
+#[test]
 fn the_last_five_nodes_of_each_type_are_kept() {
     let mut scene = Scene::default();
     for number in 0..7 {
@@ -404,6 +426,10 @@ fn static_pods_of_one_old_node_do_not_count_on_the_next_one() {
             .pods
             .insert(PodKey::new("kube-system", "debug-m0"), pod);
         scene.pending("web", 1, spec("cpu=3500m"));
-        assert_eq!(launches(&scene), 1, "{count} Nodes, {has_status}");
+        assert_eq!(
+            launches(&scene),
+            1,
+            "{count} Nodes, has_status: {has_status}"
+        );
     }
 }

@@ -249,7 +249,7 @@ fn f115_a_label_that_is_taken_off_and_a_kubelet_that_offers_less_are_found_out_t
 #[test]
 fn a_machine_for_the_pods_of_two_workloads_counts_as_made_for_both() {
     let mut scene = Scene::default();
-    // Pods of one shape, now of the one owner and now of the other.
+    // The pods have one shape, and belong to two owners in turn.
     scene.pending("web", 4, spec("cpu=1"));
     for (index, owner) in ["red", "blue", "red", "blue"].into_iter().enumerate() {
         scene.pod(&format!("web-{index:05}")).owner = Some(crate::facts::Owner {

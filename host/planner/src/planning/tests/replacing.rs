@@ -346,6 +346,10 @@ fn the_end_of_a_machine_makes_no_room_in_another_pool() {
     let plan = scene.plan();
     check_sound(&plan);
     assert_eq!((removed(&plan), replaced(&plan)), (vec![], vec![]));
+    let said = told(&plan, "a");
+    assert!(said.contains("maxNodes"), "{said}");
+    scene.workers().max_nodes = 2;
+    assert_eq!(removed(&scene.plan()), ["a"], "its end makes room");
 }
 
 #[test]

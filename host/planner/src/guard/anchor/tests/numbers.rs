@@ -101,7 +101,7 @@ fn an_anchor_that_no_hypervisor_takes_is_told() {
     }
 }
 
-/// On a hypervisor that is off Proxmox does not always show the names of VMs.
+/// Proxmox does not always show the names of VMs on a hypervisor that is off.
 #[test]
 fn a_guest_without_a_name_is_waited_for_within_the_range() {
     for (vmid, is_waited_for) in [(2990, true), (4000, false)] {
