@@ -439,11 +439,11 @@ impl Planning<'_> {
         }
         // Before the class's status knows the Node, no other machine is made for pods that do not fit beside them.
         for (key, mut nodes) in new_nodes {
+            // All Nodes on their way count. Of those in service, which come first, only as many count as the status keeps.
             nodes.sort_by_key(|(served, _)| Reverse(*served));
-            // Of those in service the class's status keeps the newest, so no more count.
-            let serving = nodes.iter().filter(|(served, _)| served.is_some());
-            let coming = nodes.iter().filter(|(served, _)| served.is_none());
-            for (_, node) in serving.take(KEPT).chain(coming) {
+            let nodes = nodes.into_iter().enumerate();
+            let counting = nodes.filter(|(place, (served, _))| *place < KEPT || served.is_none());
+            for (_, (_, node)) in counting {
                 let statics = node.pods();
                 let statics = statics.filter(|pod| pod.is_alive() && pod.is_mirror());
                 let statics = machines::sum(statics.map(|pod| pod.spec()));

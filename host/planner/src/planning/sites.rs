@@ -49,7 +49,8 @@ pub(super) struct Hypervisor<'w> {
     in_flight: Size,
     pub(super) machines: u32,
     machines_by_pool: BTreeMap<PoolName, u32>,
-    /// What policies are told of it, made when one is asked. A machine that is added changes it.
+    /// What policies are told of this hypervisor. The first question of a tick makes it, and [`Hypervisors::add_machine`]
+    /// empties it: the next question makes it anew.
     attributes: OnceCell<Arc<[Attribute]>>,
 }
 
@@ -386,9 +387,10 @@ impl<'w> Hypervisors<'w> {
         now: jiff::Timestamp,
     ) -> Candidate {
         let hypervisor = &self.all[index];
-        let all = || attributes::all(hypervisor, now).into();
+        let attributes = || attributes::all(hypervisor, now).into();
+        let attributes = hypervisor.attributes.get_or_init(attributes);
         Candidate {
-            hypervisor: hypervisor.described(hypervisor.attributes.get_or_init(all).clone()),
+            hypervisor: hypervisor.described(attributes.clone()),
             ineligible: refusal.map(ToString::to_string),
             used: Size {
                 milli_cores: (hypervisor.cpu_usage() * f64::from(hypervisor.facts.threads) * 1000.0)
