@@ -180,11 +180,7 @@ async fn f36_a_claim_that_is_held_while_it_is_cloned_keeps_its_turn() {
 /// Proxmox takes long to say that it has begun, and by then a plan holds the claim.
 #[tokio::test(start_paused = true)]
 async fn f36_a_clone_that_begins_while_its_claim_is_held_is_written_down_and_keeps_its_turn() {
-    let (mut lab, mut host) = with_slow_clones().await;
-    let clones = Matcher::new(Method::POST, "/nodes/*/qemu/*/clone");
-    let late = Fault::Delay(Duration::from_secs(12));
-    lab.faults.inject(clones, late, 1);
-    assert!(turn(&mut lab, &mut host, &Verdict::Keep, is_to_be_cloned).await);
+    let (lab, host) = with_a_late_clone().await;
     assert!(!is_cloned(&lab).await);
     keeps_its_turn_while_it_is_held(lab, host).await;
 }
@@ -192,11 +188,7 @@ async fn f36_a_clone_that_begins_while_its_claim_is_held_is_written_down_and_kee
 /// The clone runs, and the API server takes no record of it.
 #[tokio::test(start_paused = true)]
 async fn f36_a_clone_that_cannot_be_written_down_keeps_its_turn() {
-    let (mut lab, mut host) = with_slow_clones().await;
-    let clones = Matcher::new(Method::POST, "/nodes/*/qemu/*/clone");
-    let late = Fault::Delay(Duration::from_secs(12));
-    lab.faults.inject(clones, late, 1);
-    assert!(turn(&mut lab, &mut host, &Verdict::Keep, is_to_be_cloned).await);
+    let (lab, mut host) = with_a_late_clone().await;
     let records = Matcher::new(Method::PATCH, "/nodeclaims/*/status");
     lab.faults.inject(records, Fault::Fail, 1_000);
     rest(&mut host).await;
@@ -233,6 +225,16 @@ async fn with_slow_clones() -> (Lab, Host) {
     slow.timings.local.clone_linked = Spread::exactly(60.0);
     let lab = Lab::with(slow).await;
     let host = lab.host(1).await;
+    (lab, host)
+}
+
+/// A clone is asked for, and Proxmox says so only after 12 seconds.
+async fn with_a_late_clone() -> (Lab, Host) {
+    let (mut lab, mut host) = with_slow_clones().await;
+    let clones = Matcher::new(Method::POST, "/nodes/*/qemu/*/clone");
+    let late = Fault::Delay(Duration::from_secs(12));
+    lab.faults.inject(clones, late, 1);
+    assert!(turn(&mut lab, &mut host, &Verdict::Keep, is_to_be_cloned).await);
     (lab, host)
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::Method;
 use kproxide_planner::claim::{Condition, Phase};
-use kproxide_planner::facts::{Adopts, EntryState};
+use kproxide_planner::facts::{Adopts, ClaimSpec, EntryState};
 use kproxide_planner::ids::{NodeName, Uid, Vmid};
 use kproxide_planner::plan::{Adoption, Advance, Plan, RemovalReason, Verdict};
 use kproxide_simulator::faults::Fault;
@@ -14,7 +14,7 @@ use kproxide_simulator::kube::Verb;
 use kproxide_simulator::matcher::Matcher;
 use kproxide_simulator::pve::Topology;
 use kproxide_simulator::rng::Spread;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::lab::{CLAIM, Host, Lab, VMID, node_info, spec, tick, turn};
@@ -66,6 +66,43 @@ async fn f72_two_hosts_that_both_lead_make_and_remove_one_machine() {
     }
 }
 
+fn add_node(lab: &Lab, node: &Value) {
+    lab.kube.create("nodes", node.clone()).unwrap();
+    let status = json!({"status": node["status"]});
+    let name = node["metadata"]["name"].as_str().unwrap();
+    lab.kube.patch("nodes", "status", "", name, status).unwrap();
+}
+
+/// Somebody takes its finalizer off, and deletes it.
+fn lose_claim(lab: &Lab) {
+    let (kind, bare) = (
+        "nodeclaims.kproxide.dev",
+        json!({"metadata": {"finalizers": null}}),
+    );
+    lab.kube.patch(kind, "", "", CLAIM, bare).unwrap();
+    lab.kube.delete(kind, "", CLAIM).unwrap();
+}
+
+fn adopts(claim_uid: Uid, nonce: &str) -> Adopts {
+    Adopts {
+        claim_uid,
+        nonce: nonce.into(),
+        condemned: false,
+    }
+}
+
+/// A claim is to be made anew.
+fn adoption(claim: &str, spec: ClaimSpec) -> Plan {
+    Plan {
+        adoptions: vec![Adoption {
+            claim: claim.into(),
+            spec,
+            reason: "a test".to_owned(),
+        }],
+        ..Plan::default()
+    }
+}
+
 /// The plan is older than the list of claims that says so.
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_has_a_claim_gets_no_second_one() {
@@ -82,19 +119,8 @@ async fn a_machine_that_has_a_claim_gets_no_second_one() {
     ] {
         let mut spec = claim.facts.spec.clone();
         (spec.vmid, spec.vm_name) = (Vmid(vmid), name.into());
-        spec.adopts = Some(Adopts {
-            claim_uid: uid,
-            nonce: "nonce".into(),
-            condemned: false,
-        });
-        let plan = Plan {
-            adoptions: vec![Adoption {
-                claim: name.into(),
-                spec,
-                reason: "a test".to_owned(),
-            }],
-            ..Plan::default()
-        };
+        spec.adopts = Some(adopts(uid, "nonce"));
+        let plan = adoption(name, spec);
         host.actor.start(&plan, &host.world, &host.term).await;
         sleep(Duration::from_secs(5)).await;
         let asked = lab.kube.audit_since(0);
@@ -113,35 +139,14 @@ async fn a_machine_without_a_claim_is_adopted_with_its_own_node() {
         "metadata": {"name": "server"},
         "status": {"nodeInfo": node_info("4d6f1a3e-0000-4000-8000-000000000001")},
     });
-    lab.kube.create("nodes", server.clone()).unwrap();
-    let status = json!({"status": server["status"]});
-    lab.kube
-        .patch("nodes", "status", "", "server", status)
-        .unwrap();
-    // Somebody has taken its finalizer off, and it is gone.
+    add_node(&lab, &server);
     let claim = lab.claim().await.unwrap();
-    let bare = json!({"metadata": {"finalizers": null}});
-    lab.kube
-        .patch("nodeclaims.kproxide.dev", "", "", CLAIM, bare)
-        .unwrap();
-    lab.kube
-        .delete("nodeclaims.kproxide.dev", "", CLAIM)
-        .unwrap();
+    lose_claim(&lab);
     assert!(lab.claim().await.is_none());
     let mut spec = claim.facts.spec.clone();
-    spec.adopts = Some(Adopts {
-        claim_uid: claim.facts.uid.clone(),
-        nonce: claim.facts.status.nonce.clone().unwrap(),
-        condemned: false,
-    });
-    let plan = Plan {
-        adoptions: vec![Adoption {
-            claim: CLAIM.into(),
-            spec,
-            reason: "a test".to_owned(),
-        }],
-        ..Plan::default()
-    };
+    let nonce = claim.facts.status.nonce.clone().unwrap();
+    spec.adopts = Some(adopts(claim.facts.uid.clone(), &nonce));
+    let plan = adoption(CLAIM, spec);
     tick(&mut host, &lab.client, &Verdict::Keep).await;
     host.actor.start(&plan, &host.world, &host.term).await;
     assert!(turn(&mut lab, &mut host, &Verdict::Keep, in_service).await);
@@ -215,13 +220,7 @@ async fn f57_a_plan_of_yesterdays_world_does_nothing_to_what_is_there_today() {
     assert!(turn(&mut lab, &mut host, &Verdict::Keep, in_service).await);
     let before = lab.claim().await.unwrap();
 
-    let held = json!({"metadata": {"finalizers": null}});
-    lab.kube
-        .patch("nodeclaims.kproxide.dev", "", "", CLAIM, held)
-        .unwrap();
-    lab.kube
-        .delete("nodeclaims.kproxide.dev", "", CLAIM)
-        .unwrap();
+    lose_claim(&lab);
     let _ = claims::create(&lab.client, &CLAIM.into(), &spec())
         .await
         .unwrap();
@@ -260,11 +259,7 @@ async fn f104_a_stranger_under_our_nodes_name_is_neither_taken_nor_touched() {
                 "lastTransitionTime": "2027-01-15T08:00:00Z", "lastHeartbeatTime": "2027-01-15T08:00:00Z"}],
         },
     });
-    lab.kube.create("nodes", stranger.clone()).unwrap();
-    let status = json!({"status": stranger["status"]});
-    lab.kube
-        .patch("nodes", "status", "", CLAIM, status)
-        .unwrap();
+    add_node(&lab, &stranger);
     let name = NodeName::from(CLAIM);
     let before = nodes::get(&lab.client, &name).await.unwrap().unwrap();
 

@@ -132,17 +132,24 @@ fn state_sequence_and_previous_run_through_the_batch() {
     assert_eq!(plan.report.placements[2].fallback.as_deref(), Some("trap"));
 }
 
-#[test]
-fn policies_that_decide_together_keep_a_state_each() {
-    let member = |name: &str| PolicyMember {
-        policy: PolicyRef {
-            kind: PolicyKind::HostSelection,
-            name: name.into(),
-        },
+fn policy(name: &str) -> PolicyRef {
+    PolicyRef {
+        kind: PolicyKind::HostSelection,
+        name: name.into(),
+    }
+}
+
+fn member(name: &str) -> PolicyMember {
+    PolicyMember {
+        policy: policy(name),
         settings: "{}".into(),
         weight: 1,
         state: Vec::new(),
-    };
+    }
+}
+
+#[test]
+fn policies_that_decide_together_keep_a_state_each() {
     let mut scene = Scene::default();
     scene.workers().policies.host_selection =
         PolicyUse::together(PolicyKind::HostSelection, ["a", "b"].map(member).into());
@@ -188,16 +195,6 @@ fn policies_that_decide_together_keep_a_state_each() {
 
 #[test]
 fn a_policy_that_decides_alone_is_shown_without_an_empty_list_of_members() {
-    let policy = |name: &str| PolicyRef {
-        kind: PolicyKind::HostSelection,
-        name: name.into(),
-    };
-    let member = |name: &str| PolicyMember {
-        policy: policy(name),
-        settings: "{}".into(),
-        weight: 1,
-        state: Vec::new(),
-    };
     let alone = PolicyUse::alone(policy("a"), "{}".into());
     let together = PolicyUse::together(PolicyKind::HostSelection, ["a", "b"].map(member).into());
     for (used, shows_members) in [(alone, false), (together, true)] {

@@ -82,9 +82,14 @@ fn volume(scene: &mut Scene, name: &str, driver: &str, of: Option<&str>, nodes: 
 }
 
 fn csi_node(scene: &mut Scene, node: &str, driver: &str, limit: u32) {
+    csi_node_of(scene, node, driver, limit, &[]);
+}
+
+/// The driver says of its Node how many volumes it holds, and where it stands by these labels.
+fn csi_node_of(scene: &mut Scene, node: &str, driver: &str, limit: u32, labels: &[&str]) {
     let driver_facts = CsiNodeDriver {
         limit: Some(limit),
-        topology_keys: vec![],
+        topology_keys: labels.iter().map(|&label| label.into()).collect(),
     };
     let facts = CsiNodeFacts {
         drivers: [(driver.into(), driver_facts)].into(),
@@ -452,15 +457,7 @@ fn the_nodes_of_a_class_show_what_a_driver_will_say_of_the_next_one() {
         let node = scene.nodes.get_mut(name).unwrap();
         node.unschedulable = true;
         node.labels.insert("room".into(), "attic".into());
-        let driver = CsiNodeDriver {
-            limit: Some(limit),
-            topology_keys: vec!["room".into()],
-        };
-        let facts = CsiNodeFacts {
-            drivers: [("csi.example.com".into(), driver)].into(),
-        };
-        let facts = Delta::CsiNode(name.into(), Some(Box::new(facts)));
-        scene.storage.push(facts);
+        csi_node_of(&mut scene, name, "csi.example.com", limit, &["room"]);
     }
     assert_eq!(launched(&scene), 3, "4 each");
     // It stays known when both are gone.
