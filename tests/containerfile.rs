@@ -68,7 +68,7 @@ fn the_containerfile_builds_what_cargo_image_builds() {
     for part in variables.iter().map(String::as_str).chain(KPROXIDE) {
         assert!(program.contains(part), "{part} is not in {program}");
     }
-    // Only the tests leave out a pass of its optimization.
+    // Only what the tests build is optimized less.
     assert!(!program.contains("CARGO_PROFILE_"), "{program}");
     let toolchain = fs::read_to_string(repository().join("rust-toolchain.toml")).unwrap();
     let version = toolchain.split('"').nth(1).unwrap();

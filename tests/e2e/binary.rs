@@ -1,4 +1,4 @@
-//! The program under test: what is shipped but for a pass of its optimization, built once.
+//! The program under test: what is shipped but less optimized, built once. For a bench what is shipped.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;

@@ -26,6 +26,8 @@ pub(crate) const FULL: u32 = 8;
 const POD_MILLI_CORES: u32 = 500;
 const HYPERVISORS: u32 = 2;
 const LOAD: Duration = Duration::from_secs(20);
+/// In most of a run nothing happens: with the default of ten seconds, all plans together take twice as long to compute.
+const POLL_INTERVAL: Duration = Duration::from_secs(30);
 /// By then what was asked for at [`LOAD`] is in service.
 const PREPARED: Duration = Duration::from_secs(10 * 60);
 
@@ -68,14 +70,18 @@ const CONDEMNATION: &[&str] = &["write ledger", "create claim", "destroy"];
 
 impl Story {
     pub(crate) fn all() -> [Story; 6] {
-        [
+        let mut all = [
             Story::scale_up(),
             Story::removal(),
             Story::repair(),
             Story::fallback(),
             Story::adoption(),
             Story::condemnation(),
-        ]
+        ];
+        for story in &mut all {
+            story.scenario.flags.poll_interval = POLL_INTERVAL;
+        }
+        all
     }
 
     /// Pods come, and a machine for them.
