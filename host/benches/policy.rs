@@ -191,7 +191,7 @@ fn with_attributes(mut question: Question) -> Question {
     ];
     let all = all.map(|(key, value)| Attribute { key, value });
     if let Question::Rank(rank) = &mut question {
-        for candidate in &mut rank.candidates {
+        for candidate in Arc::make_mut(&mut rank.candidates) {
             candidate.hypervisor.attributes = all.clone().into();
         }
     }

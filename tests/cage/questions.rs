@@ -24,7 +24,7 @@ pub(crate) fn question(kind: Kind, name: &str, settings: &str, rng: &mut Rng) ->
             batch_size: 4,
             sequence: rng.u64(..100),
             previous: rng.bool().then(|| HypervisorId::new("home", "pve2")),
-            candidates,
+            candidates: candidates.into(),
         }),
         Kind::ScaleDown => Question::Order(OrderQuestion {
             policy: policy(PolicyKind::ScaleDown),

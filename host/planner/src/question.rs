@@ -72,8 +72,8 @@ pub struct RankQuestion {
     pub sequence: u64,
     #[serde(default)]
     pub previous: Option<HypervisorId>,
-    /// Every hypervisor of the pool's clusters, by cluster and name.
-    pub candidates: Vec<Candidate>,
+    /// Every hypervisor of the pool's clusters, by cluster and name. The planner keeps them until the answer comes, without a copy.
+    pub candidates: Arc<[Candidate]>,
 }
 
 /// Which of these Nodes, all removable, shall go first?

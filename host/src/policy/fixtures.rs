@@ -72,7 +72,7 @@ pub(super) fn rank(name: &str, settings: &str) -> RankQuestion {
         batch_size: 7,
         sequence: 41,
         previous: Some(HypervisorId::new("home", "pve2")),
-        candidates: candidates(),
+        candidates: candidates().into(),
     }
 }
 

@@ -67,7 +67,7 @@ pub(crate) fn question(kind: PolicyKind, name: Arc<str>, settings: Arc<str>) -> 
             batch_size: 1,
             sequence: 0,
             previous: None,
-            candidates,
+            candidates: candidates.into(),
         }),
         PolicyKind::ScaleDown => Question::Order(OrderQuestion {
             policy,

@@ -9,7 +9,7 @@ pub(crate) fn spread(question: &Question) -> Answer {
         return reasonable(question);
     };
     let placements = (0..)
-        .zip(&rank.candidates)
+        .zip(rank.candidates.iter())
         .filter(|(_, candidate)| candidate.ineligible.is_none())
         .map(|(index, candidate)| Scored {
             index,

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use super::addresses::{address, number, used_addresses};
 use super::claims::ClaimState;
@@ -111,7 +112,7 @@ impl<'w> Planning<'w> {
         }
     }
 
-    fn rank(&self, wanted: &Wanted, candidates: Vec<Candidate>) -> RankQuestion {
+    fn rank(&self, wanted: &Wanted, candidates: Arc<[Candidate]>) -> RankQuestion {
         let pool = &self.pools[wanted.pool];
         let policy = self.with_states(pool.name, &pool.facts.policies.host_selection);
         let state = policy_state(
@@ -149,7 +150,7 @@ impl<'w> Planning<'w> {
     }
 
     /// Every hypervisor of the pool's clusters, and those of them that cannot take this order, with why.
-    fn candidates(&self, index: usize) -> (Vec<Candidate>, Vec<Refused>) {
+    fn candidates(&self, index: usize) -> (Arc<[Candidate]>, Vec<Refused>) {
         let wanted = &self.placing.wanted[index];
         let pool = &self.pools[wanted.pool];
         let offer = &pool.offers[wanted.order.offer];

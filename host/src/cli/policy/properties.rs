@@ -143,7 +143,7 @@ pub(super) fn generated(
     let mut question = self_test::question(kind, name.clone(), settings.clone());
     match &mut question {
         Question::Rank(rank) => {
-            rank.candidates = candidates(&mut rng, count);
+            rank.candidates = candidates(&mut rng, count).into();
             rank.sequence = u64::from(count);
             rank.previous = rank.candidates.first().map(|it| it.hypervisor.id.clone());
         }
@@ -230,7 +230,7 @@ fn shuffled(question: &Question, seed: u64) -> Question {
     let mut rng = SmallRng::seed_from_u64(seed ^ 0x5eed);
     let mut question = question.clone();
     match &mut question {
-        Question::Rank(rank) => rank.candidates.shuffle(&mut rng),
+        Question::Rank(rank) => Arc::make_mut(&mut rank.candidates).shuffle(&mut rng),
         Question::Order(order) => {
             let mut places: Vec<u32> = (0..).take(order.hypervisors.len()).collect();
             places.shuffle(&mut rng);
@@ -311,7 +311,7 @@ mod tests {
         };
         let other = match question.clone() {
             Question::Rank(mut rank) => {
-                rank.candidates.reverse();
+                Arc::make_mut(&mut rank.candidates).reverse();
                 Question::Rank(rank)
             }
             other => other,

@@ -270,7 +270,7 @@ fn orders_with_fewest_hypervisors_are_placed_first_and_choices_leave_room() {
         let plan = scene.plan_with(|question| match question {
             Question::Rank(rank) => {
                 let possible = (0..)
-                    .zip(&rank.candidates)
+                    .zip(rank.candidates.iter())
                     .filter(|(_, candidate)| candidate.ineligible.is_none());
                 let placements = possible.map(|(index, _)| Scored {
                     index,

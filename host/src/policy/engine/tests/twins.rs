@@ -343,7 +343,7 @@ proptest! {
     #[test]
     fn host_selection(candidates in prop::collection::vec(any_candidate(), 0..5), previous in prop::option::of(0..5_usize)) {
         let previous = previous.and_then(|index| candidates.get(index)).map(|candidate| candidate.hypervisor.id.clone());
-        let question = |name: &str, settings: &str| RankQuestion { previous: previous.clone(), candidates: candidates.clone(), ..rank(name, settings) };
+        let question = |name: &str, settings: &str| RankQuestion { previous: previous.clone(), candidates: candidates.as_slice().into(), ..rank(name, settings) };
         check_rank::<Spread>(question("spread", ""));
         check_rank::<MaxMemory>(question("max-memory", ""));
         check_rank::<MaxCpu>(question("max-cpu", ""));
