@@ -1,4 +1,4 @@
-//! The program under test: what is shipped but less optimized, built once. For a bench what is shipped.
+//! The program under test, built once: what is shipped, optimized less. A bench gets what is shipped.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;

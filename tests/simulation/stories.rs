@@ -26,7 +26,7 @@ pub(crate) const FULL: u32 = 8;
 const POD_MILLI_CORES: u32 = 500;
 const HYPERVISORS: u32 = 2;
 const LOAD: Duration = Duration::from_secs(20);
-/// In most of a run nothing happens: with the default of ten seconds, all plans together take twice as long to compute.
+/// Mostly nothing happens in a story. With kproxide's default of ten seconds all stories together take nearly twice as long to compute.
 const POLL_INTERVAL: Duration = Duration::from_secs(30);
 /// By then what was asked for at [`LOAD`] is in service.
 const PREPARED: Duration = Duration::from_secs(10 * 60);

@@ -33,7 +33,8 @@ pub use image::{Image, Packager, require_packager};
 pub use kubelet::{PodLauncher, RunningPod};
 pub use promtool::{Promtool, require_promtool};
 pub use release::{
-    KPROXIDE, RELEASE_ENVIRONMENT, in_background, kproxide_binary, release_binary, shipped_binary,
+    KPROXIDE, RELEASE_ENVIRONMENT, in_background, is_bench, kproxide_binary, release_binary,
+    shipped_binary,
 };
 
 /// A TCP port of loopback for a server that is started later: nobody listens on it now, and the system gives it to nobody who asks for any port.

@@ -14,17 +14,14 @@ pub const RELEASE_ENVIRONMENT: [(&str, &str); 1] =
 /// What the tests run is built with this too: going over all units of a crate once more takes a fifth longer to build, and saves the tests less.
 const TESTED_ENVIRONMENT: [(&str, &str); 1] = [("CARGO_PROFILE_RELEASE_LTO", "off")];
 
-/// Names another executable than the one that the end-to-end cases and the benches would build.
-const GIVEN: &str = "KPROXIDE_E2E_BINARY";
-
-/// What is built of kproxide for the image: no simulator.
-pub const KPROXIDE: [&str; 2] = ["--package=kproxide", "--no-default-features"];
-
-/// And with these arguments, where real servers are waited for: kproxide computes little there, and is built in two thirds of the time.
-const LITTLE_OPTIMIZED: [&str; 2] = [
+/// kproxide is built with these arguments for the end-to-end cases: it mostly waits for servers there, and is built in two thirds of the time.
+const OPTIMIZED_LESS: [&str; 2] = [
     "--config=profile.release.package.kproxide.opt-level=1",
     "--config=profile.release.package.kproxide-planner.opt-level=1",
 ];
+
+/// What is built of kproxide for the image: no simulator.
+pub const KPROXIDE: [&str; 2] = ["--package=kproxide", "--no-default-features"];
 
 /// The release binary of kproxide for the image.
 ///
@@ -35,35 +32,42 @@ pub fn shipped_binary(target: &Path) -> PathBuf {
     built(target, &KPROXIDE, "kproxide", &[])
 }
 
-/// As [`shipped_binary`], but less optimized, except in a bench: what is measured is what is shipped. Or the one that `KPROXIDE_E2E_BINARY` names: see
-/// [`release_binary`].
+/// The binary that the end-to-end cases run: the [`shipped_binary`], optimized less. A bench gets the shipped one itself. If the environment variable
+/// `KPROXIDE_E2E_BINARY` names an executable, both get that one.
 ///
 /// # Panics
 ///
 /// When it cannot be built.
 pub fn kproxide_binary(target: &Path) -> PathBuf {
-    // What cargo says to a bench, and to no test.
-    let measures = std::env::args().any(|argument| argument == "--bench");
-    if measures && std::env::var_os(GIVEN).is_none() {
+    let variable = "KPROXIDE_E2E_BINARY";
+    if is_bench() && given(variable).is_none() {
         return shipped_binary(target);
     }
-    let arguments: Vec<&str> = KPROXIDE.into_iter().chain(LITTLE_OPTIMIZED).collect();
-    release_binary(target, &arguments, "kproxide", GIVEN)
+    let arguments = [KPROXIDE, OPTIMIZED_LESS].concat();
+    release_binary(target, &arguments, "kproxide", variable)
+}
+
+/// Whether this process is a bench that measures: cargo gives it `--bench`. As a test (`cargo test`) a bench does not get that.
+pub fn is_bench() -> bool {
+    std::env::args().any(|argument| argument == "--bench")
 }
 
 /// The executable `name` from an optimized build, linked statically, in `target` (the target folder that the tests are built in); `arguments` are those
-/// of `cargo build` that say what is built, such as `--package=kproxide`. Cargo does nothing when it is up to date. The environment variable `given`
-/// names another executable, for trying a change without an optimized build.
+/// of `cargo build` that say what is built, such as `--package=kproxide`. Cargo does nothing when it is up to date. The environment variable
+/// `variable` names another executable, for trying a change without an optimized build.
 ///
 /// # Panics
 ///
 /// When it cannot be built; cargo's standard error says why.
-pub fn release_binary(target: &Path, arguments: &[&str], name: &str, given: &str) -> PathBuf {
-    if let Some(path) = std::env::var_os(given) {
-        return fs::canonicalize(&path)
-            .unwrap_or_else(|error| panic!("{given}={}: {error}", path.display()));
-    }
-    built(target, arguments, name, &TESTED_ENVIRONMENT)
+pub fn release_binary(target: &Path, arguments: &[&str], name: &str, variable: &str) -> PathBuf {
+    given(variable).unwrap_or_else(|| built(target, arguments, name, &TESTED_ENVIRONMENT))
+}
+
+fn given(variable: &str) -> Option<PathBuf> {
+    let path = std::env::var_os(variable)?;
+    let path = fs::canonicalize(&path)
+        .unwrap_or_else(|error| panic!("{variable}={}: {error}", path.display()));
+    Some(path)
 }
 
 fn built(target: &Path, arguments: &[&str], name: &str, environment: &[(&str, &str)]) -> PathBuf {

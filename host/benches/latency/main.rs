@@ -30,7 +30,7 @@ use std::time::Duration;
 use futures::{Stream, StreamExt};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use kproxide_testkit::{ControlPlane, eventually, require_controlplane};
+use kproxide_testkit::{ControlPlane, eventually, is_bench, require_controlplane};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
@@ -43,8 +43,7 @@ use stage::{SOON, Scene, Stage};
 const APP: &str = "web";
 
 fn main() {
-    // What cargo says to a bench, and to no test.
-    let measures = std::env::args().any(|argument| argument == "--bench");
+    let measures = is_bench();
     assert!(
         !measures || require_controlplane().is_some(),
         "nothing to measure without the real control plane"

@@ -72,7 +72,8 @@ pub struct RankQuestion {
     pub sequence: u64,
     #[serde(default)]
     pub previous: Option<HypervisorId>,
-    /// Every hypervisor of the pool's clusters, by cluster and name. The planner keeps them until the answer comes, without a copy.
+    /// Every hypervisor of the pool's clusters, by cluster and name. The planner shares them: it keeps the question until its
+    /// answer comes.
     pub candidates: Arc<[Candidate]>,
 }
 

@@ -49,8 +49,7 @@ pub(super) struct Hypervisor<'w> {
     in_flight: Size,
     pub(super) machines: u32,
     machines_by_pool: BTreeMap<PoolName, u32>,
-    /// What policies are told of this hypervisor. The first question of a tick makes it, and [`Hypervisors::add_machine`]
-    /// empties it: the next question makes it anew.
+    /// What policies are told of this hypervisor. Empty: no policy has been asked since the tick began or a machine was added.
     attributes: OnceCell<Arc<[Attribute]>>,
 }
 

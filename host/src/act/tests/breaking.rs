@@ -228,7 +228,7 @@ async fn with_slow_clones() -> (Lab, Host) {
     (lab, host)
 }
 
-/// A clone is asked for, and Proxmox says so only after 12 seconds.
+/// kproxide asks for a clone. Proxmox answers only after 12 seconds.
 async fn with_a_late_clone() -> (Lab, Host) {
     let (mut lab, mut host) = with_slow_clones().await;
     let clones = Matcher::new(Method::POST, "/nodes/*/qemu/*/clone");

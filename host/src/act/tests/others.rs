@@ -73,7 +73,7 @@ fn add_node(lab: &Lab, node: &Value) {
     lab.kube.patch("nodes", "status", "", name, status).unwrap();
 }
 
-/// Somebody takes its finalizer off, and deletes it.
+/// Somebody takes the finalizer off the claim, and deletes the claim.
 fn lose_claim(lab: &Lab) {
     let (kind, bare) = (
         "nodeclaims.kproxide.dev",
