@@ -145,8 +145,8 @@ fn level(path: &str) -> &'static str {
         .map_or("unit", |(_, level)| level)
 }
 
-/// The functions that follow `#[test]` or `#[tokio::test…]`, other attributes in between or not, and are not ignored; and the names that a macro `cases!`
-/// makes tests of, one in a line.
+/// The functions that follow `#[test]` or `#[tokio::test…]`, other attributes in between or not, and are in `cargo verify` or another tier; and the names
+/// that a macro `cases!` makes tests of, one in a line.
 fn tests_in(source: &str) -> Vec<String> {
     let mut marked = false;
     let mut in_cases = false;
@@ -160,7 +160,7 @@ fn tests_in(source: &str) -> Vec<String> {
             names.push(line.to_owned());
         } else if line == "#[test]" || line.starts_with("#[tokio::test") {
             marked = true;
-        } else if line.starts_with("#[ignore") {
+        } else if line.starts_with("#[ignore") && !line.starts_with("#[ignore = \"tier: ") {
             marked = false;
         } else if let Some(rest) = line
             .strip_prefix("async fn ")
@@ -399,6 +399,7 @@ fn each_bad_input_names_tests_that_exist() {
 
 #[test]
 fn only_functions_that_the_runner_runs_count() {
-    let source = "#[test]\nfn a() {}\nfn b() {}\n#[tokio::test]\n#[ignore = \"slow\"]\nasync fn c() {}\ncases! {\n    d\n}\nfn e() {}\n";
-    assert_eq!(tests_in(source), ["a", "d"]);
+    let source = "#[test]\nfn a() {}\nfn b() {}\n#[tokio::test]\n#[ignore = \"slow\"]\nasync fn c() {}\ncases! {\n    d\n}\nfn e() {}\n\
+        #[test]\n#[ignore = \"tier: e2e\"]\nfn f() {}\n";
+    assert_eq!(tests_in(source), ["a", "d", "f"]);
 }

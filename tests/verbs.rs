@@ -210,7 +210,7 @@ const ELSEWHERE: [(&str, &str, &str); 4] = [
     (
         "policy wrap",
         "e2e/languages.rs",
-        "a_first_policy_in_each_language_decides_a_launch",
+        "a_first_policy_in_go_decides_a_launch",
     ),
 ];
 

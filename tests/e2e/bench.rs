@@ -1,14 +1,17 @@
 //! What the cases share: control planes, one binary, one runtime.
 
+use std::io::{self, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::thread;
 use std::time::Duration;
 
 use kproxide_testkit::controlplane::{ApiError, CONTROL_PLANE_NODE, Programs};
 use kproxide_testkit::{ControlPlane, Options, eventually, require_controlplane};
 use serde_json::json;
 use tokio::runtime::Runtime;
+use tokio::time::Instant;
 
 use crate::binary;
 use crate::stage::{CLAIMS, NAMESPACE, RELEASE, SOON};
@@ -45,6 +48,7 @@ pub(crate) fn on_a_cluster(case: impl AsyncFnOnce(&Bench)) {
     };
     let shared = Benches::shared();
     let mut turn = shared.turn();
+    let began = Instant::now();
     let ended = catch_unwind(AssertUnwindSafe(|| {
         shared.runtime.block_on(async {
             let bench = match &mut *turn {
@@ -55,6 +59,11 @@ pub(crate) fn on_a_cluster(case: impl AsyncFnOnce(&Bench)) {
             case(bench).await;
         });
     }));
+    // The runner names a thread after its test. `tests/verify/seconds.txt` has these figures of the cases that are not in `cargo verify`.
+    let seconds = began.elapsed().as_secs();
+    let name = thread::current().name().unwrap_or_default().to_owned();
+    // Straight to standard error: the runner shows what is printed otherwise only when the test fails.
+    let _ = writeln!(io::stderr().lock(), "{name} took {seconds} s");
     if let Err(panic) = ended {
         if let Some(bench) = &mut *turn {
             bench.cluster.keep_for_inspection();

@@ -30,6 +30,7 @@ fn ports(ports: Value) -> Value {
 }
 
 #[test]
+#[ignore = "tier: helm"]
 fn what_ordinary_charts_ask_comes_from_zero() {
     on_a_cluster(async |bench| {
         let stage = Stage::set(bench, Scene::default()).await;

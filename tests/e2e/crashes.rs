@@ -362,27 +362,32 @@ async fn caught(hold: &Hold) -> HeldRequest {
 }
 
 #[test]
+#[ignore = "tier: e2e"]
 fn told_to_stop_while_it_clones_it_makes_no_second_machine() {
     on_a_cluster(async |bench| told_to_stop(bench, "clone", 0).await);
 }
 
 #[test]
+#[ignore = "tier: e2e"]
 fn told_to_stop_while_it_removes_the_next_run_removes() {
     on_a_cluster(async |bench| told_to_stop(bench, "shutdown", 1).await);
 }
 
 #[test]
+#[ignore = "tier: e2e"]
 fn killed_at_every_record_before_it_stands() {
     on_a_cluster(async |bench| killed_at_its_records(bench, Fate::Lost).await);
 }
 
 #[test]
+#[ignore = "tier: e2e"]
 fn killed_at_every_record_once_it_stands() {
     on_a_cluster(async |bench| killed_at_its_records(bench, Fate::Applied).await);
 }
 
 /// `KPROXIDE_KILLS=50 KPROXIDE_SEED=7` makes it longer, and another one.
 #[test]
+#[ignore = "tier: e2e"]
 fn killed_at_seeded_moments_everything_is_in_step_at_the_end() {
     let (seed, kills) = (given("KPROXIDE_SEED"), given("KPROXIDE_KILLS"));
     let (seed, kills) = (seed.unwrap_or(1), kills.unwrap_or(KILLS));
@@ -390,6 +395,7 @@ fn killed_at_seeded_moments_everything_is_in_step_at_the_end() {
 }
 
 #[test]
+#[ignore = "tier: e2e"]
 fn killed_around_the_clone() {
     on_a_cluster(async |bench| killed_on_the_way_up(bench, "clone", Fate::Lost).await);
     on_a_cluster(async |bench| killed_on_the_way_up(bench, "clone", Fate::Applied).await);
@@ -397,6 +403,7 @@ fn killed_around_the_clone() {
 }
 
 #[test]
+#[ignore = "tier: e2e"]
 fn killed_around_the_configuration() {
     on_a_cluster(async |bench| killed_on_the_way_up(bench, "config", Fate::Lost).await);
     on_a_cluster(async |bench| killed_on_the_way_up(bench, "config", Fate::Applied).await);
@@ -409,12 +416,14 @@ fn killed_around_the_start() {
 }
 
 #[test]
+#[ignore = "tier: e2e"]
 fn killed_around_an_eviction() {
     on_a_cluster(async |bench| killed_while_it_evicts(bench, Fate::Lost).await);
     on_a_cluster(async |bench| killed_while_it_evicts(bench, Fate::Applied).await);
 }
 
 #[test]
+#[ignore = "tier: e2e"]
 fn killed_around_the_destruction() {
     on_a_cluster(async |bench| killed_on_the_way_down(bench, "destroy", Fate::Lost).await);
     on_a_cluster(async |bench| killed_on_the_way_down(bench, "destroy", Fate::Applied).await);

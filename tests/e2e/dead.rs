@@ -129,6 +129,7 @@ async fn until_not_proven_off(stage: &Stage<'_>, node: &Value) -> String {
 
 /// Two servers with a machine each, on each a pod of a Deployment and one of a StatefulSet; one server dies.
 #[test]
+#[ignore = "tier: e2e"]
 fn r24_pods_of_a_dead_server_run_elsewhere_and_a_volume_after_the_proof() {
     on_a_cluster(async |bench| {
         let repair = json!({ "nodePools": { "default": { "spec": { "repairAfter": "10s" } } } });

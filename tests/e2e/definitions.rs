@@ -116,6 +116,7 @@ pub(crate) async fn helm_and_job(
 }
 
 #[test]
+#[ignore = "tier: helm"]
 fn an_upgrade_sets_a_field_that_the_installed_definition_did_not_have() {
     on_a_cluster(async |bench| {
         let api = bench.cluster.api();
@@ -186,6 +187,7 @@ async fn crds_apply(bench: &Bench) -> Output {
 }
 
 #[test]
+#[ignore = "tier: helm"]
 fn definitions_are_created_and_never_go_back_to_an_earlier_kproxide() {
     on_a_cluster(async |bench| {
         let api = bench.cluster.api();

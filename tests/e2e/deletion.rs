@@ -15,6 +15,7 @@ async fn until_pool_gone(stage: &Stage<'_>) {
 }
 
 #[test]
+#[ignore = "tier: e2e"]
 fn a_deleted_pool_goes_once_its_machines_have_gone_one_after_the_other() {
     on_a_cluster(async |bench| {
         let stage = Stage::set(bench, Scene::default()).await;
@@ -42,6 +43,7 @@ fn one_each(values: &mut Value) {
 
 /// As a GitOps tool prunes a pool that has another name now, and as Helm uninstalls and installs again.
 #[test]
+#[ignore = "tier: e2e"]
 fn machines_outlive_their_pool_and_the_release() {
     on_a_cluster(async |bench| {
         let stage = Stage::set(bench, Scene::default()).await;

@@ -6,6 +6,7 @@ use crate::bench::on_a_cluster;
 use crate::stage::{CORES, MEMORY_MIB, Scene, Stage};
 
 #[test]
+#[ignore = "tier: e2e"]
 fn the_results_of_label_templates_are_on_the_nodes() {
     on_a_cluster(async |bench| {
         let stage = Stage::set(

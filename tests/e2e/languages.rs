@@ -182,7 +182,45 @@ fn kept() -> PathBuf {
 }
 
 #[test]
-fn a_first_policy_in_each_language_decides_a_launch() {
+fn the_page_of_policies_has_commands_for_these_languages_and_no_others() {
+    let page = fs::read_to_string(repository(PAGE)).unwrap();
+    for (title, block) in blocks(&page) {
+        let is_language = LANGUAGES.iter().any(|(language, _)| *language == title);
+        assert!(
+            is_language || [TRY, MOUNT].contains(&&*title),
+            "{title}: {block}"
+        );
+    }
+}
+
+#[test]
+#[ignore = "tier: languages"]
+fn a_first_policy_in_rust_decides_a_launch() {
+    a_first_policy_decides_a_launch("Rust");
+}
+
+#[test]
+#[ignore = "tier: languages"]
+fn a_first_policy_in_javascript_decides_a_launch() {
+    a_first_policy_decides_a_launch("JavaScript");
+}
+
+#[test]
+#[ignore = "tier: languages"]
+fn a_first_policy_in_go_decides_a_launch() {
+    a_first_policy_decides_a_launch("Go");
+}
+
+#[test]
+#[ignore = "tier: languages"]
+fn a_first_policy_in_c_decides_a_launch() {
+    a_first_policy_decides_a_launch("C");
+}
+
+fn a_first_policy_decides_a_launch(language: &str) {
+    if !has(tool(&LANGUAGES, language)) {
+        return;
+    }
     on_a_cluster(async |bench| {
         let page = fs::read_to_string(repository(PAGE)).unwrap();
         let blocks = blocks(&page);
@@ -192,15 +230,6 @@ fn a_first_policy_in_each_language_decides_a_launch() {
             assert_ne!(text, "", "{PAGE} has no commands below {title}");
             text
         };
-        // Every command of the page is typed below.
-        for (title, block) in &blocks {
-            let is_language = LANGUAGES.iter().any(|(language, _)| language == title);
-            assert!(
-                is_language || [TRY, MOUNT].contains(&&**title),
-                "{title}: {block}"
-            );
-        }
-
         let stage = Stage::set(
             bench,
             Scene::with(json!({
@@ -212,47 +241,42 @@ fn a_first_policy_in_each_language_decides_a_launch() {
             })),
         )
         .await;
-        let mut taken = 0;
-        for (language, tool) in LANGUAGES {
-            if !has(tool) {
-                continue;
-            }
-            taken += 1;
-            let desk = Desk::at(bench);
-            desk.types(&[of(language), of(TRY), of(MOUNT)].concat())
-                .await;
-            stage.pod.refresh_volumes().await.unwrap();
-            eventually_taken(&stage, taken).await;
+        let desk = Desk::at(bench);
+        desk.types(&[of(language), of(TRY), of(MOUNT)].concat())
+            .await;
+        stage.pod.refresh_volumes().await.unwrap();
+        eventually_taken(&stage, 1).await;
 
-            let app = language.to_lowercase();
-            stage.deploy(&app, 1, "3", "1Gi", json!({})).await;
-            stage.until_running(&app, 1).await;
-            // `spread` would take another hypervisor for each.
-            assert_eq!(
-                stage.placed(),
-                [("pve3".to_owned(), taken)].into(),
-                "{language}"
-            );
-            let wasm = fs::read(desk.path().join("first/first.wasm")).unwrap();
-            let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/first");
-            let mounted = stage.api().get(&path).await.unwrap();
-            let mounted = mounted["binaryData"]
-                .as_object()
-                .unwrap()
-                .values()
-                .next()
-                .unwrap();
-            let mounted = STANDARD.decode(mounted.as_str().unwrap()).unwrap();
-            let digests = [digest(&wasm), digest(&mounted)];
-            let claims = stage.claims().await;
-            let decided = claims.iter().any(|claim| {
-                let by = claim["spec"]["policyDigest"].as_str().unwrap();
-                digests.iter().any(|digest| by.ends_with(&**digest))
-            });
-            assert!(decided, "{language}: {digests:?}: {claims:?}");
+        // `spread` would take another hypervisor for the second.
+        for app in ["one", "two"] {
+            stage.deploy(app, 1, "3", "1Gi", json!({})).await;
+            stage.until_running(app, 1).await;
         }
+        assert_eq!(stage.placed(), [("pve3".to_owned(), 2)].into());
+        let wasm = fs::read(desk.path().join("first/first.wasm")).unwrap();
+        let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/first");
+        let mounted = stage.api().get(&path).await.unwrap();
+        let mounted = mounted["binaryData"]
+            .as_object()
+            .unwrap()
+            .values()
+            .next()
+            .unwrap();
+        let mounted = STANDARD.decode(mounted.as_str().unwrap()).unwrap();
+        let digests = [digest(&wasm), digest(&mounted)];
+        let claims = stage.claims().await;
+        let decided = claims.iter().any(|claim| {
+            let by = claim["spec"]["policyDigest"].as_str().unwrap();
+            digests.iter().any(|digest| by.ends_with(&**digest))
+        });
+        assert!(decided, "{digests:?}: {claims:?}");
         stage.end().await;
     });
+}
+
+fn tool(of: &[(&str, &'static str)], name: &str) -> &'static str {
+    let (_, tool) = of.iter().find(|(other, _)| *other == name).unwrap();
+    tool
 }
 
 fn digest(bytes: &[u8]) -> String {
@@ -260,29 +284,59 @@ fn digest(bytes: &[u8]) -> String {
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-#[tokio::test]
-async fn each_example_is_built_and_run_by_the_commands_of_its_page() {
-    let examples = repository("examples/policies");
-    let folders = fs::read_dir(&examples).unwrap();
+#[test]
+fn each_example_has_a_test() {
+    let folders = fs::read_dir(repository("examples/policies")).unwrap();
     let folders: BTreeSet<String> = folders
         .map(|entry| entry.unwrap().path())
         .filter(|path| path.is_dir())
         .map(|path| path.file_name().unwrap().to_str().unwrap().to_owned())
         .collect();
     assert_eq!(folders, EXAMPLES.map(|(name, _)| name.to_owned()).into());
-    for (example, tool) in EXAMPLES {
-        if !has(tool) {
-            continue;
-        }
-        let desk = Desk::new();
-        for file in fs::read_dir(examples.join(example)).unwrap() {
-            let file = file.unwrap();
-            fs::copy(file.path(), desk.path().join(file.file_name())).unwrap();
-        }
-        let page = fs::read_to_string(desk.path().join("README.md")).unwrap();
-        let commands: String = blocks(&page).into_iter().map(|(_, block)| block).collect();
-        desk.types(&commands).await;
-        let policy = desk.path().join(example).join(format!("{example}.wasm"));
-        assert!(policy.is_file(), "{example}");
+}
+
+#[tokio::test]
+#[ignore = "tier: languages"]
+async fn the_commands_of_racks_build_and_run_it() {
+    the_commands_build_and_run("racks").await;
+}
+
+#[tokio::test]
+#[ignore = "tier: languages"]
+async fn the_commands_of_electricity_hours_build_and_run_it() {
+    the_commands_build_and_run("electricity-hours").await;
+}
+
+#[tokio::test]
+#[ignore = "tier: languages"]
+async fn the_commands_of_newest_kernel_build_and_run_it() {
+    the_commands_build_and_run("newest-kernel").await;
+}
+
+#[tokio::test]
+#[ignore = "tier: languages"]
+async fn the_commands_of_drain_the_fullest_build_and_run_it() {
+    the_commands_build_and_run("drain-the-fullest").await;
+}
+
+#[tokio::test]
+#[ignore = "tier: languages"]
+async fn the_commands_of_labels_from_attributes_build_and_run_it() {
+    the_commands_build_and_run("labels-from-attributes").await;
+}
+
+async fn the_commands_build_and_run(example: &str) {
+    if !has(tool(&EXAMPLES, example)) {
+        return;
     }
+    let desk = Desk::new();
+    for file in fs::read_dir(repository("examples/policies").join(example)).unwrap() {
+        let file = file.unwrap();
+        fs::copy(file.path(), desk.path().join(file.file_name())).unwrap();
+    }
+    let page = fs::read_to_string(desk.path().join("README.md")).unwrap();
+    let commands: String = blocks(&page).into_iter().map(|(_, block)| block).collect();
+    desk.types(&commands).await;
+    let policy = desk.path().join(example).join(format!("{example}.wasm"));
+    assert!(policy.is_file(), "{example}");
 }

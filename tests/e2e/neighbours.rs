@@ -32,6 +32,7 @@ async fn pods_per(stage: &Stage<'_>, app: &str, key: &str) -> BTreeMap<String, u
 }
 
 #[test]
+#[ignore = "tier: e2e"]
 fn replicas_that_keep_each_other_away_get_a_machine_each_from_zero() {
     on_a_cluster(async |bench| {
         let stage = Stage::set(bench, Scene::default()).await;
@@ -50,6 +51,7 @@ fn replicas_that_keep_each_other_away_get_a_machine_each_from_zero() {
 }
 
 #[test]
+#[ignore = "tier: e2e"]
 fn replicas_stand_on_as_many_hypervisors_as_they_ask_for() {
     on_a_cluster(async |bench| {
         let stage = Stage::set(bench, Scene::default()).await;
@@ -69,6 +71,7 @@ fn replicas_stand_on_as_many_hypervisors_as_they_ask_for() {
 }
 
 #[test]
+#[ignore = "tier: e2e"]
 fn a_group_that_wants_one_zone_comes_to_one_hypervisor() {
     on_a_cluster(async |bench| {
         let stage = Stage::set(bench, Scene::default()).await;

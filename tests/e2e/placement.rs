@@ -68,6 +68,7 @@ fn no_two_policies_are_expected_to_place_alike() {
 }
 
 #[test]
+#[ignore = "tier: e2e"]
 fn each_policy_places_as_its_definition_says() {
     on_a_cluster(async |bench| {
         let mut scene = Scene::default();

@@ -8,6 +8,7 @@ use crate::stage::{Scene, Stage};
 const ZONE: &str = "topology.kubernetes.io/zone";
 
 #[test]
+#[ignore = "tier: e2e"]
 fn a_pod_that_no_machine_would_help_is_told_why() {
     on_a_cluster(async |bench| {
         let stage = Stage::set(bench, Scene::default()).await;
@@ -30,6 +31,7 @@ fn a_pod_that_no_machine_would_help_is_told_why() {
 }
 
 #[test]
+#[ignore = "tier: e2e"]
 fn a_pod_that_selects_a_hypervisor_gets_its_machine_there_from_zero() {
     on_a_cluster(async |bench| {
         let templates = json!({ "nodePools": { "default": { "spec": { "labelTemplates": { ZONE: "{{ .TargetHost }}" } } } } });

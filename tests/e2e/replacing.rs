@@ -10,6 +10,7 @@ use crate::witness::Witness;
 
 /// Both of the Deployment's pods run on one machine, and nowhere else is room.
 #[test]
+#[ignore = "tier: e2e"]
 fn a_replaced_machine_is_drained_once_the_new_node_is_in_service_and_a_pod_is_always_ready() {
     on_a_cluster(async |bench| {
         let stage = Stage::set(bench, Scene::default()).await;

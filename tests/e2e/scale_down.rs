@@ -73,6 +73,7 @@ fn when_load_falls_nodes_go_one_by_one_and_no_pod_is_lost() {
 
 /// The static Node's free room counts, its lack too.
 #[test]
+#[ignore = "tier: e2e"]
 fn a_small_node_stays_while_static_nodes_are_full_and_goes_once_it_is_empty() {
     on_a_cluster(async |bench| {
         let stage = Stage::set(bench, Scene::default()).await;
@@ -106,6 +107,7 @@ fn a_small_node_stays_while_static_nodes_are_full_and_goes_once_it_is_empty() {
 }
 
 #[test]
+#[ignore = "tier: e2e"]
 fn the_add_ons_of_k3s_do_not_keep_a_node() {
     on_a_cluster(async |bench| {
         let stage = Stage::set(bench, Scene::default()).await;

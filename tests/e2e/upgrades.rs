@@ -170,12 +170,14 @@ async fn there_and_back(bench: &Bench, flags: &[&str], way: &str) {
 }
 
 #[test]
+#[ignore = "tier: helm"]
 fn an_upgrade_from_an_earlier_chart_sets_a_new_field_and_can_be_rolled_back() {
     on_a_cluster(async |bench| there_and_back(bench, &[], "Apply").await);
 }
 
 /// As Helm 3 did, and as Helm 4 goes on with what Helm 3 has installed.
 #[test]
+#[ignore = "tier: helm"]
 fn so_does_one_that_helm_applies_on_its_own_side() {
     on_a_cluster(async |bench| there_and_back(bench, &["--server-side=false"], "Update").await);
 }

@@ -172,6 +172,7 @@ pub(crate) fn stateful_set(name: &str, replicas: u32, class: &str) -> Value {
 }
 
 #[test]
+#[ignore = "tier: e2e"]
 fn stateful_replicas_with_volumes_of_their_nodes_come_from_zero_and_their_nodes_stay() {
     on_a_cluster(async |bench| {
         let stage = Stage::set(bench, Scene::default()).await;
@@ -197,6 +198,7 @@ fn stateful_replicas_with_volumes_of_their_nodes_come_from_zero_and_their_nodes_
 }
 
 #[test]
+#[ignore = "tier: e2e"]
 fn a_volume_of_a_hypervisor_brings_its_pod_back_there() {
     on_a_cluster(async |bench| {
         let stage = Stage::set(bench, Scene::default()).await;

@@ -44,6 +44,7 @@ const GIB: u64 = 1 << 30;
 const REMOVALS_BEFORE_THE_BREAKER: usize = 8;
 
 #[test]
+#[ignore = "tier: e2e"]
 fn drawn_worlds_get_the_machines_that_they_need_and_give_them_back() {
     on_a_cluster(async |bench| {
         let programs = require_controlplane().unwrap();

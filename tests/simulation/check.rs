@@ -30,6 +30,11 @@ pub(crate) struct Checked {
     pub(crate) log: Vec<u8>,
 }
 
+/// A seed's run without faults.
+pub(crate) fn quiet_by_seed(seed: u64) -> Checked {
+    check(&Scenario::of(seed), &FaultPlan::none())
+}
+
 /// A seed's run with faults, which it must have had; of every fiftieth seed the run without as well.
 pub(crate) fn checked_by_seed(seed: u64) -> Checked {
     let scenario = Scenario::of(seed);

@@ -86,14 +86,14 @@ use std::thread;
 use clap::{ArgGroup, Parser};
 use sha2::{Digest, Sha256};
 
-use crate::check::checked_by_seed;
+use crate::check::{checked_by_seed, quiet_by_seed};
 use crate::scenes::Scene;
 use crate::summary::Summary;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Seeds that have shown a defect once, of kproxide or of the simulated world; run besides those that are asked for, if these are many.
+/// Seeds that have shown a defect once, of kproxide or of the simulated world: `--regressions` runs them.
 const REGRESSIONS: &[u64] = &[1066, 1612, 1718, 1805, 3795, 4199, 6342, 8333, 9830, 15925];
 
 /// Runs kproxide itself on simulated Kubernetes and Proxmox and on virtual time, while everything around it fails.
@@ -106,12 +106,24 @@ const REGRESSIONS: &[u64] = &[1066, 1612, 1718, 1805, 3795, 4199, 6342, 8333, 98
     bin_name = "cargo sim",
     max_term_width = 110,
     arg_required_else_help = true,
-    group = ArgGroup::new("what").required(true).args(["seeds", "seed", "systematic", "broken", "scene"])
+    group = ArgGroup::new("what").required(true).args(["seeds", "regressions", "seed", "systematic", "broken", "scene"])
 )]
 struct Arguments {
     /// Run so many seeds and print a summary
     #[arg(long, value_name = "N")]
     seeds: Option<u64>,
+    /// Run the seeds that have shown a defect once, of kproxide or of the simulated world
+    #[arg(long)]
+    regressions: bool,
+    /// The seeds together must also have met each kind of event so often as half of the seeds 1 to 100 do
+    #[arg(long, requires = "seeds", conflicts_with = "days")]
+    floors: bool,
+    /// Run the seeds without faults
+    #[arg(long, requires = "seeds", conflicts_with = "days")]
+    quiet: bool,
+    /// Run one part of so many of the plans (`--systematic`), or of the mistakes (`--broken`): 3/4 is that of slice 3, 7, 11 …
+    #[arg(long, value_name = "NUMBER/PARTS", value_parser = part, conflicts_with = "plan")]
+    slice: Option<(u64, u64)>,
     /// The first of the seeds
     #[arg(long, value_name = "S", default_value_t = 1, conflicts_with = "seed")]
     first: u64,
@@ -192,37 +204,61 @@ fn run(arguments: &Arguments) -> io::Result<ExitCode> {
         .unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
     if let Some(story) = &arguments.systematic {
         let plan = arguments.plan.as_deref();
-        return systematic::systematic(story.as_deref(), plan, threads, arguments.lines, directory);
+        let slice = arguments.slice;
+        return systematic::systematic(
+            story.as_deref(),
+            plan,
+            slice,
+            threads,
+            arguments.lines,
+            directory,
+        );
     }
     if let Some(name) = &arguments.broken {
-        return broken::broken(name.as_deref(), arguments.worlds, threads);
+        return broken::broken(name.as_deref(), arguments.slice, arguments.worlds, threads);
+    }
+    if arguments.regressions {
+        return summary(REGRESSIONS.iter().copied(), threads, arguments, directory);
     }
     let count = arguments.seeds.unwrap_or(1);
     let seeds = arguments.first..arguments.first.saturating_add(count);
     if let Some(days) = arguments.days {
         return days::many(seeds, days, threads, arguments.lines, directory);
     }
-    let again: &[u64] = if count < summary::MANY {
-        &[]
-    } else {
-        REGRESSIONS
-    };
-    let again = again.iter().copied().filter(|seed| !seeds.contains(seed));
-    let all = seeds.clone().chain(again);
-    summary(all, threads, arguments.digests, directory)
+    summary(seeds, threads, arguments, directory)
 }
 
-/// Runs seeds and prints what they came to; with `digests` those of their logs, and the rest on standard error.
+/// `3/4`
+fn part(text: &str) -> Result<(u64, u64), String> {
+    let read = |text: &str| {
+        text.parse::<u64>()
+            .map_err(|error| format!("{text:?}: {error}"))
+    };
+    match text.split_once('/') {
+        Some((number, parts)) if parts != "0" => Ok((read(number)?, read(parts)?)),
+        Some(_) | None => Err("expected NUMBER/PARTS, such as 3/4".to_owned()),
+    }
+}
+
+/// Runs seeds and prints what they came to; with `--digests` those of their logs, and the rest on standard error.
 fn summary(
     seeds: impl Iterator<Item = u64>,
     threads: usize,
-    digests: bool,
+    arguments: &Arguments,
     directory: Option<&Path>,
 ) -> io::Result<ExitCode> {
+    let (digests, quiet) = (arguments.digests, arguments.quiet);
     let mut summary = Summary::new();
     let mut by_seed = BTreeMap::new();
     let mut written = Ok(());
-    sweep::each(seeds, threads, checked_by_seed, |seed, checked| {
+    let run = |seed| {
+        if quiet {
+            quiet_by_seed(seed)
+        } else {
+            checked_by_seed(seed)
+        }
+    };
+    sweep::each(seeds, threads, run, |seed, checked| {
         if let Some(directory) = directory.filter(|_| written.is_ok()) {
             written = fs::write(directory.join(format!("{seed}.log")), &checked.log);
         }
@@ -242,7 +278,9 @@ fn summary(
     };
     write!(out, "{summary}")?;
     let mut failures = summary.failures();
-    failures.extend(summary.missing());
+    if arguments.floors {
+        failures.extend(summary.missing());
+    }
     for failure in &failures {
         writeln!(out, "\n{failure}")?;
     }

@@ -15,6 +15,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use kproxide_verify::slice::holds;
+
 use crate::check::{Checked, simulate};
 use crate::log;
 use crate::plan::{FaultPlan, HostPlan};
@@ -206,10 +208,11 @@ struct Failure {
     log: Vec<u8>,
 }
 
-/// Runs all plans of one story or of all, or one plan of one story, and prints what they came to.
+/// Runs all plans of one story or of all, those of a slice, or one plan of one story, and prints what they came to.
 pub(crate) fn systematic(
     only: Option<&str>,
     plan: Option<&str>,
+    slice: Option<(u64, u64)>,
     threads: usize,
     lines: usize,
     directory: Option<&Path>,
@@ -245,6 +248,9 @@ pub(crate) fn systematic(
                     prepared.effects()
                 )));
             }
+        }
+        if let Some((number, parts)) = slice {
+            plans.retain(|plan| holds(name, &plan.name, number, parts));
         }
         let failed_before = failures.len();
         let mut written = Ok(());
