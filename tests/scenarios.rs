@@ -1,14 +1,14 @@
-//! The tables of `tests/README.md` against the tests that there are: a row that names none, or one that does not exist, is a lie.
+//! The tables of `tests/README.md`, and `tests/FAULTS.md`, against the tests that there are: a row that names none, or one that does not exist, is a lie.
 
 #![expect(
     clippy::unwrap_used,
     reason = "a test that cannot read the sources has failed"
 )]
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
+mod faults;
+
+use std::collections::BTreeSet;
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 /// What kproximate fails, and each has to be shown not to fail here.
@@ -37,53 +37,15 @@ const INPUTS: [&str; 16] = [
     "a policy that wants WASI",
 ];
 
-/// A table of numbered rows, each of which is shown by the tests that have its number in their names.
-struct Numbered {
-    /// What the numbers begin with.
-    letter: char,
-    /// How many rows there are.
-    rows: u32,
-    /// How many of them no test shows yet. When you show one, write one less; no change makes it more.
-    open: usize,
+/// A function that the runner runs.
+#[derive(Debug, PartialEq)]
+struct Test {
+    name: String,
+    /// Its file, from the repository's folder.
+    path: String,
+    /// What stands in a line `/// Faults: F4, F6 to F9.` above it.
+    faults: String,
 }
-
-/// What can go wrong.
-const FAULTS: Numbered = Numbered {
-    letter: 'F',
-    rows: 120,
-    open: 4,
-};
-
-/// What public reports of autoscalers and Proxmox tools showed.
-const REPORTS: Numbered = Numbered {
-    letter: 'R',
-    rows: 30,
-    open: 0,
-};
-
-/// What Proxmox's own daemons showed.
-const DAEMONS: Numbered = Numbered {
-    letter: 'P',
-    rows: 7,
-    open: 0,
-};
-
-/// Where a test is, and what is real there. The first that fits counts.
-const LEVELS: [(&str, &str); 10] = [
-    ("host/planner/", "planner"),
-    ("host/src/act/tests/", "life"),
-    ("host/src/app/", "program"),
-    ("host/src/kube/real.rs", "control plane"),
-    ("host/src/kube/simulated", "simulators"),
-    ("host/src/pve/tests/simulated", "simulators"),
-    ("tests/simulation", "simulation"),
-    ("tests/e2e/", "control plane"),
-    ("tests/chart/install.rs", "control plane"),
-    ("", "unit"),
-];
-
-/// By name, the levels at which there is a test of that name.
-type Tests = BTreeMap<String, BTreeSet<&'static str>>;
 
 fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
@@ -94,6 +56,7 @@ fn repository(path: &str) -> PathBuf {
 fn each_row_of_the_chart_and_of_the_first_day_has_a_test() {
     let text = fs::read_to_string(repository("tests/data/chart/rows.txt")).unwrap();
     let tests = tests();
+    let tests = names(&tests);
     let mut wrong = Vec::new();
     let mut numbers = Vec::new();
     for row in text.lines().filter(|row| !row.starts_with('#')) {
@@ -104,7 +67,7 @@ fn each_row_of_the_chart_and_of_the_first_day_has_a_test() {
         if what.is_empty() || shown_by.peek().is_none() {
             wrong.push(format!("{number}: no test"));
         }
-        for test in shown_by.filter(|test| !tests.contains_key(*test)) {
+        for test in shown_by.filter(|test| !tests.contains(test)) {
             wrong.push(format!("{number}: there is no test {test}"));
         }
     }
@@ -115,65 +78,70 @@ fn each_row_of_the_chart_and_of_the_first_day_has_a_test() {
 }
 
 /// All tests of the repository.
-fn tests() -> Tests {
-    let mut found = Tests::new();
+fn tests() -> Vec<Test> {
+    let mut found = Vec::new();
     for folder in ["host", "policies", "tests"] {
         tests_below(folder, &mut found);
     }
     found
 }
 
-/// The names of all functions under a test attribute in the Rust files below a folder.
-fn tests_below(folder: &str, found: &mut Tests) {
+/// All functions under a test attribute in the Rust files below a folder.
+fn tests_below(folder: &str, found: &mut Vec<Test>) {
     for entry in fs::read_dir(repository(folder)).unwrap() {
         let entry = entry.unwrap();
         let path = format!("{folder}/{}", entry.file_name().to_str().unwrap());
         if entry.path().is_dir() {
             tests_below(&path, found);
         } else if path.ends_with(".rs") {
-            for name in tests_in(&fs::read_to_string(entry.path()).unwrap()) {
-                found.entry(name).or_default().insert(level(&path));
-            }
+            found.extend(tests_in(&path, &fs::read_to_string(entry.path()).unwrap()));
         }
     }
 }
 
-fn level(path: &str) -> &'static str {
-    let mut levels = LEVELS.iter();
-    levels
-        .find(|(place, _)| path.starts_with(place))
-        .map_or("unit", |(_, level)| level)
+/// The names of tests.
+fn names(tests: &[Test]) -> BTreeSet<&str> {
+    tests.iter().map(|test| test.name.as_str()).collect()
 }
 
-/// The functions that follow `#[test]` or `#[tokio::test…]`, other attributes in between or not, and are in `cargo verify` or another tier; and the names
-/// that a macro `cases!` makes tests of, one in a line.
-fn tests_in(source: &str) -> Vec<String> {
+/// The functions that follow `#[test]` or `#[tokio::test…]`, other attributes in between or not; and the names that a macro `cases!` makes tests of, one
+/// in a line. One that is ignored is none, but for those of a tier: `cargo verify-all` runs them.
+fn tests_in(path: &str, source: &str) -> Vec<Test> {
     let mut marked = false;
     let mut in_cases = false;
-    let mut names = Vec::new();
+    let mut faults = String::new();
+    let mut tests = Vec::new();
+    let mut add = |name: &str, faults: String| {
+        let (name, path) = (name.to_owned(), path.to_owned());
+        tests.push(Test { name, path, faults });
+    };
     for line in source.lines().map(str::trim) {
         if line == "cases! {" {
             in_cases = true;
         } else if in_cases && line == "}" {
             in_cases = false;
         } else if in_cases {
-            names.push(line.to_owned());
+            add(line, String::new());
         } else if line == "#[test]" || line.starts_with("#[tokio::test") {
             marked = true;
-        } else if line.starts_with("#[ignore") && !line.starts_with("#[ignore = \"tier: ") {
-            marked = false;
+        } else if line.starts_with("#[ignore") {
+            marked &= line.starts_with("#[ignore = \"tier: ");
+        } else if let Some(numbers) = line.strip_prefix("/// Faults: ") {
+            numbers.clone_into(&mut faults);
         } else if let Some(rest) = line
             .strip_prefix("async fn ")
             .or_else(|| line.strip_prefix("fn "))
         {
+            let faults = std::mem::take(&mut faults);
             if std::mem::take(&mut marked) {
-                names.extend(rest.split('(').next().map(str::to_owned));
+                add(rest.split('(').next().unwrap(), faults);
             }
         } else if !line.starts_with("#[") && !line.starts_with("//") {
             marked = false;
+            faults.clear();
         }
     }
-    names
+    tests
 }
 
 /// The cells of each row `| B1 | what | `test`, `test` | … |` that begins with one of `firsts`.
@@ -195,6 +163,7 @@ fn named(cell: &str) -> Vec<&str> {
 
 fn check(firsts: &[&str]) {
     let tests = tests();
+    let tests = names(&tests);
     let table = fs::read_to_string(repository("tests/README.md")).unwrap();
     let rows = rows(&table, firsts);
     let found: Vec<_> = rows.iter().map(|cells| cells[0]).collect();
@@ -204,186 +173,10 @@ fn check(firsts: &[&str]) {
         assert!(!named.is_empty(), "{first} names no test");
         for test in named {
             assert!(
-                tests.contains_key(test),
+                tests.contains(test),
                 "{first} names {test}, which no file has as a test"
             );
         }
-    }
-}
-
-/// The rows with this letter that a test shows, by its name: `f4_…`, `f4_f9_…`, `f4_to_f9_…`.
-fn shown_by(name: &str, letter: char) -> BTreeSet<u32> {
-    let letter = letter.to_ascii_lowercase();
-    let number = |word: &&str| -> Option<u32> { word.strip_prefix(letter)?.parse().ok() };
-    let words: Vec<_> = name.split('_').collect();
-    let mut numbers: BTreeSet<u32> = words.iter().filter_map(number).collect();
-    for window in words.windows(3) {
-        if let [first, "to", last] = window
-            && let (Some(first), Some(last)) = (number(first), number(last))
-        {
-            numbers.extend(first..=last);
-        }
-    }
-    numbers
-}
-
-/// What is wrong with a table of numbered rows, in words that say what to write; and its counts.
-fn check_numbered(table: &str, about: &Numbered, tests: &Tests) -> (Vec<String>, String) {
-    let letter = about.letter;
-    let mut by_number: BTreeMap<u32, BTreeSet<&str>> = BTreeMap::new();
-    for name in tests.keys() {
-        for number in shown_by(name, letter) {
-            by_number.entry(number).or_default().insert(name);
-        }
-    }
-    let numbers: Vec<String> = (1..=about.rows)
-        .map(|number| format!("{letter}{number}"))
-        .collect();
-    let rows = rows(table, &numbers);
-    let found: Vec<_> = rows.iter().map(|cells| cells[0]).collect();
-    let mut problems = Vec::new();
-    if found != numbers {
-        problems.push(format!(
-            "one row for each of {letter}1 to {letter}{}, in their order, not {found:?}",
-            about.rows
-        ));
-    }
-    let mut open = 0;
-    let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
-    for (number, cells) in (1..).zip(&rows) {
-        let [first, what, cell, said, ..] = cells[..] else {
-            problems.push(format!("{} has no cell for its level", cells[0]));
-            continue;
-        };
-        let there = by_number.remove(&number).unwrap_or_default();
-        let named: BTreeSet<&str> = named(cell).into_iter().collect();
-        if what.is_empty() {
-            problems.push(format!("{first} does not say what happens"));
-        }
-        if named != there {
-            let there: Vec<_> = there.iter().map(|name| format!("`{name}`")).collect();
-            problems.push(format!(
-                "{first}: the tests whose names begin with its number are {}",
-                there.join(", ")
-            ));
-            continue;
-        }
-        let levels: BTreeSet<&str> = there
-            .iter()
-            .flat_map(|name| tests[*name].iter().copied())
-            .collect();
-        let mut reached: Vec<&str> = Vec::new();
-        for (_, level) in LEVELS {
-            if levels.contains(level) && !reached.contains(&level) {
-                reached.push(level);
-            }
-        }
-        if said != reached.join(", ") {
-            problems.push(format!(
-                "{first}: its level is `{}`, not `{said}`",
-                reached.join(", ")
-            ));
-        }
-        for level in reached {
-            *counts.entry(level).or_default() += 1;
-        }
-        if there.is_empty() {
-            open += 1;
-            if cell
-                .strip_prefix("open: ")
-                .is_none_or(|reason| reason.len() < 10)
-            {
-                problems.push(format!("{first} names no test and no reason (`open: …`)"));
-            }
-        }
-    }
-    for (number, names) in by_number {
-        problems.push(format!(
-            "there is no row {letter}{number}, which {names:?} name"
-        ));
-    }
-    if open != about.open {
-        problems.push(format!(
-            "{open} rows {letter} are open, not {}: may that be?",
-            about.open
-        ));
-    }
-    let mut counted = format!(
-        "{letter}: {} rows, {} shown, {open} open",
-        rows.len(),
-        rows.len() - open
-    );
-    for (level, count) in counts {
-        let _ = write!(counted, "; {level} {count}");
-    }
-    (problems, counted)
-}
-
-#[test]
-fn each_row_names_its_tests_and_each_test_of_a_row_is_named() {
-    let table = fs::read_to_string(repository("tests/README.md")).unwrap();
-    let tests = tests();
-    let mut all = Vec::new();
-    for about in [FAULTS, REPORTS, DAEMONS] {
-        let (problems, counted) = check_numbered(&table, &about, &tests);
-        // Straight to standard error: the test runner shows what is printed otherwise only when the test fails.
-        writeln!(std::io::stderr().lock(), "{counted}").unwrap();
-        all.extend(problems);
-    }
-    assert!(all.is_empty(), "{}", all.join("\n"));
-}
-
-#[test]
-fn a_table_that_lies_is_found_out() {
-    let tests: Tests = [("f1_f3_a", "planner"), ("b2_f4_to_f6_b", "unit")]
-        .map(|(name, level)| (name.to_owned(), [level].into()))
-        .into();
-    let row = |number: u32| match number {
-        1 | 3 => format!("| F{number} | what | `f1_f3_a` | planner |\n"),
-        4..=6 => format!("| F{number} | what | `b2_f4_to_f6_b` | unit |\n"),
-        _ => format!("| F{number} | what | open: not yet shown | |\n"),
-    };
-    let truth: String = (1..=FAULTS.rows).map(row).collect();
-    let problems = |table: &str| {
-        let (mut problems, _) = check_numbered(table, &FAULTS, &tests);
-        problems.retain(|problem| !problem.contains("may that be"));
-        problems.join("\n")
-    };
-    assert_eq!(problems(&truth), "");
-    for (lie, found) in [
-        (truth.replace(&row(7), ""), "one row for each"),
-        (
-            truth.replace("`f1_f3_a` | planner", "`f1_f3_a` | unit"),
-            "F3: its level is `planner`",
-        ),
-        (
-            truth.replace(
-                "| F5 | what | `b2_f4_to_f6_b` |",
-                "| F5 | what | open: not yet shown |",
-            ),
-            "F5: the tests",
-        ),
-        (
-            truth.replace(
-                "| F2 | what | open: not yet shown |",
-                "| F2 | what | `f1_f3_a` |",
-            ),
-            "F2: the tests",
-        ),
-        (
-            truth.replace("| F2 | what | open: not yet shown |", "| F2 | what | |"),
-            "F2 names no test and no reason",
-        ),
-        (
-            truth.replace("| F9 | what |", "| F9 | |"),
-            "F9 does not say",
-        ),
-    ] {
-        assert!(
-            problems(&lie).contains(found),
-            "{found}: {}",
-            problems(&lie)
-        );
     }
 }
 
@@ -399,7 +192,37 @@ fn each_bad_input_names_tests_that_exist() {
 
 #[test]
 fn only_functions_that_the_runner_runs_count() {
-    let source = "#[test]\nfn a() {}\nfn b() {}\n#[tokio::test]\n#[ignore = \"slow\"]\nasync fn c() {}\ncases! {\n    d\n}\nfn e() {}\n\
-        #[test]\n#[ignore = \"tier: e2e\"]\nfn f() {}\n";
-    assert_eq!(tests_in(source), ["a", "d", "f"]);
+    let source = "\
+#[test]
+fn a() {}
+fn b() {}
+#[tokio::test]
+#[ignore = \"slow\"]
+async fn c() {}
+/// What it shows.
+/// Faults: F4, F6 to F9.
+#[test]
+#[ignore = \"tier: days\"]
+fn d() {}
+cases! {
+    e
+}
+/// Faults: F5.
+const F: u32 = 1;
+#[test]
+fn g() {}
+fn h() {}
+";
+    let test = |name: &str, faults: &str| Test {
+        name: name.to_owned(),
+        path: "a.rs".to_owned(),
+        faults: faults.to_owned(),
+    };
+    let expected = [
+        test("a", ""),
+        test("d", "F4, F6 to F9."),
+        test("e", ""),
+        test("g", ""),
+    ];
+    assert_eq!(tests_in("a.rs", source), expected);
 }

@@ -60,6 +60,7 @@ fn seeds_that_have_shown_a_defect_once_end_as_they_should() {
 }
 
 /// Fresh ones in a slice, asked for laws only.
+/// Faults: F1 to F6, F8 to F10, F12 to F14, F17, F19 to F26, F31, F60 to F62, F72, F73, F80.
 #[test]
 #[ignore = "tier: seeds"]
 fn seeds_end_as_they_should() {

@@ -148,8 +148,7 @@ async fn r8_an_expendable_pod_makes_no_machine_and_keeps_none() {
 
 /// The simulated scheduler has no filter for nfs volumes, and never binds a pod with one.
 #[tokio::test(start_paused = true)]
-async fn r27_a_pod_that_the_scheduler_refuses_for_no_reason_that_kproxide_sees_is_told_and_gets_ever_fewer_machines()
- {
+async fn r27_a_pod_refused_for_no_reason_that_kproxide_sees_is_told_and_gets_ever_fewer_machines() {
     let lab = furnished(Setting::new(1, 2), json!({}), lively());
     let uuid = "a0000000-0000-4000-8000-000000000009";
     let agent = NodeSpec::new("agent-1", uuid, 16_000, 65_536);
