@@ -43,9 +43,19 @@ const NAMES: [(&str, &str); 4] = [
 ];
 
 /// Proxmox's programs, as they are called on its servers.
-const STAND_INS: [&str; 11] = [
-    "kubectl", "helm", "kproxide", "ssh", "scp", "qm", "pveum", "pvesh", "pvecm", "pvenode",
+const STAND_INS: [&str; 12] = [
+    "kubectl",
+    "helm",
+    "kproxide",
+    "ssh",
+    "scp",
+    "qm",
+    "pveum",
+    "pvesh",
+    "pvecm",
+    "pvenode",
     "pvesm",
+    "ha-manager",
 ];
 
 /// The commands of a page, with their places.
@@ -271,6 +281,8 @@ fn objects() -> Vec<Value> {
         of_ours("Ledger", "kproxide", json!({})),
         secret("kproxide-ownership-key"),
         secret("proxmox"),
+        secret("proxmox-credentials"),
+        secret("join"),
     ]
 }
 

@@ -193,11 +193,11 @@ fn each_key_of_labels_taints_and_annotations_is_explained() {
     let keys = keys.split('"').skip(1).step_by(2);
     let keys: Vec<&str> = keys.filter(|it| it.starts_with("kproxide.dev/")).collect();
     assert!(keys.len() >= 20, "{keys:?}");
-    let pages = read("examples/objects/README.md") + &read("README.md");
+    let pages = read("examples/objects/README.md") + &read("examples/manual/day-to-day.md");
     let missing: Vec<&&str> = keys.iter().filter(|key| !says(&pages, key)).collect();
     assert!(
         missing.is_empty(),
-        "examples/objects/README.md lacks {missing:?}"
+        "examples/objects/README.md and examples/manual/day-to-day.md lack {missing:?}"
     );
 }
 

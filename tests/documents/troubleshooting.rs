@@ -1,10 +1,10 @@
-//! `examples/troubleshooting.md`: each symptom ends with a command, and what kproxide says there, it says.
+//! `examples/manual/troubleshooting.md`: each symptom ends with a command, and what kproxide says there, it says.
 
 use std::collections::BTreeSet;
 
 use crate::{files, lines, read};
 
-const PAGE: &str = "examples/troubleshooting.md";
+const PAGE: &str = "examples/manual/troubleshooting.md";
 
 #[test]
 fn each_symptom_ends_with_a_command() {

@@ -534,9 +534,9 @@ async fn each_command_of_the_documents_works() {
     for file in [
         "README.md",
         "examples/README.md",
-        "examples/troubleshooting.md",
-        "examples/permissions.md",
-        "examples/operations.md",
+        "examples/manual/troubleshooting.md",
+        "examples/manual/permissions.md",
+        "examples/manual/operations.md",
     ] {
         let text = std::fs::read_to_string(repository(file)).unwrap();
         for (at, _) in text.match_indices("./setup.sh --") {

@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn the_document_has_the_table_of_the_help() {
-        let document = include_str!("../../../examples/doctor.md");
+        let document = include_str!("../../../examples/manual/doctor.md");
         let mut table = "| exit code | what it means |\n|---|---|\n".to_owned();
         for exit in Exit::ALL {
             let (code, means) = (exit.code(), exit.means());
@@ -165,7 +165,7 @@ mod tests {
         }
         assert!(
             document.contains(&table),
-            "examples/doctor.md lacks:\n{table}"
+            "examples/manual/doctor.md lacks:\n{table}"
         );
         assert_eq!(help().lines().count(), Exit::ALL.len() + 1);
     }

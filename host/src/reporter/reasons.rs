@@ -113,7 +113,7 @@ pub(crate) const FROZEN: Reason = lasting(
 pub(crate) const ANCHOR_FOREIGN: Reason = lasting(
     "AnchorForeign",
     POOL,
-    "A copy of this Kubernetes cluster may be at work, so kproxide does nothing in that Proxmox cluster. See the README.",
+    "A copy of this Kubernetes cluster may be at work, so kproxide does nothing in that Proxmox cluster. examples/manual/stops.md says how to go on.",
 );
 pub(crate) const ANCHOR_UNPROVEN: Reason = lasting(
     "AnchorUnproven",

@@ -67,3 +67,8 @@ pub use export::{HostSelectionComponent, LabelsComponent, ScaleDownComponent};
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 struct Readme;
+
+/// The policy of the front page, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct FrontPage;

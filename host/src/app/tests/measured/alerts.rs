@@ -337,7 +337,10 @@ async fn an_alert_fires_when_the_mark_of_an_anchor_is_foreign() {
 #[test]
 fn each_alert_has_a_scene_and_a_section_in_the_runbooks() {
     let scenes = include_str!("alerts.rs");
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/runbooks.md");
+    let page = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../examples/manual/runbooks.md"
+    );
     let runbooks = std::fs::read_to_string(page).unwrap();
     let alerts = alerts();
     assert_eq!(alerts.len(), 12);
@@ -355,7 +358,7 @@ fn each_alert_has_a_scene_and_a_section_in_the_runbooks() {
         assert_eq!(text.matches(key).count(), alerts.len(), "{key}");
     }
     for (alert, _) in &alerts {
-        let link = format!("/examples/runbooks.md#{}\n", alert.to_lowercase());
+        let link = format!("/examples/manual/runbooks.md#{}\n", alert.to_lowercase());
         assert_eq!(text.matches(&link).count(), 1, "{alert}");
     }
 }
