@@ -6,6 +6,7 @@
 )]
 
 mod containerfile;
+mod forms;
 mod workflows;
 
 use std::collections::BTreeMap;
@@ -156,7 +157,37 @@ fn the_image_holds_the_program_the_authorities_and_its_user_and_nothing_else() {
     assert_eq!(config["config"]["Entrypoint"], json!(["/kproxide"]));
     let labels = config["config"]["Labels"].as_object().unwrap();
     assert_eq!(labels["org.opencontainers.image.version"], "0.1.0");
-    assert!(labels.len() >= 4, "{labels:?}");
+    let source = labels["org.opencontainers.image.source"].as_str().unwrap();
+    let chart = fs::read_to_string(repository().join("charts/kproxide/Chart.yaml")).unwrap();
+    assert!(chart.contains(&format!("url: {source}\n")), "{source}");
+    assert_eq!(labels["org.opencontainers.image.revision"], commit());
+    assert!(labels.len() >= 6, "{labels:?}");
+}
+
+/// What the sources are of, if somebody has said it to this process.
+fn commit() -> String {
+    std::env::var("KPROXIDE_COMMIT").unwrap_or_default()
+}
+
+/// The variable is the whole process's. So the tests that compare labels run again in one that has it.
+#[test]
+fn the_image_says_of_which_commit_it_is() {
+    let mut again = Command::new(std::env::current_exe().unwrap());
+    let tests = [
+        "the_image_holds_the_program_the_authorities_and_its_user_and_nothing_else",
+        "containerfile::the_containerfile_and_cargo_image_make_the_same_image",
+    ];
+    let output = again
+        .args(tests)
+        .arg("--exact")
+        .env("KPROXIDE_COMMIT", "0123abc")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && said.contains("2 passed"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -139,6 +139,9 @@ func withConfig(image v1.Image, architecture, version string) *v1.ConfigFile {
 	config.Config.User = fmt.Sprintf("%d:%d", userID, userID)
 	config.Config.Entrypoint = []string{"/kproxide"}
 	config.Config.Labels = map[string]string{
+		"org.opencontainers.image.source": "https://github.com/kproxide/kproxide",
+		// As the build of the program reads it; empty if nobody said of which commit the sources are.
+		"org.opencontainers.image.revision":    os.Getenv("KPROXIDE_COMMIT"),
 		"org.opencontainers.image.title":       "kproxide",
 		"org.opencontainers.image.description": "Scales a Kubernetes cluster across Proxmox VE, by policies that you can replace",
 		"org.opencontainers.image.licenses":    "Apache-2.0",
