@@ -79,7 +79,6 @@ fn rerun_if_changed(workspace: &Path, names: &[&str]) {
         "policies/preview1.wat",
         "policies/sdk/src",
         "policies/sdk/Cargo.toml",
-        "policies/go-template/gtmpl-ng",
         "wit",
         "Cargo.toml",
         "Cargo.lock",

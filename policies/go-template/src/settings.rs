@@ -6,6 +6,8 @@ use std::fmt;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
+use crate::actions::{Kind, pieces};
+
 /// The settings' JSON Schema.
 pub(crate) const SCHEMA: &str = r#"{"type":"object","additionalProperties":false,"properties":{
 "labels":{"description":"label key to Go template; or key=template,key=template as kproximate's kpNodeLabels","oneOf":[{"type":"object","additionalProperties":{"type":"string"}},{"type":"string"}]},
@@ -101,24 +103,14 @@ fn parse_kproximate(text: &str) -> Result<BTreeMap<String, String>, String> {
     Ok(templates)
 }
 
-/// The parts between commas that stand outside `{{ }}`. A quoted string within an action may hold anything.
+/// The parts between commas that stand outside `{{ }}`.
 fn split_at_commas(text: &str) -> Vec<&str> {
     let mut parts = Vec::new();
-    let (mut start, mut in_action, mut quote) = (0, false, None);
-    let mut chars = text.char_indices();
-    while let Some((at, c)) = chars.next() {
-        match (quote, c) {
-            (Some('"' | '\''), '\\') => drop(chars.next()),
-            (Some(open), c) if open == c => quote = None,
-            (Some(_), _) => {}
-            (None, '"' | '\'' | '`') if in_action => quote = Some(c),
-            (None, '{') if text[at..].starts_with("{{") => in_action = true,
-            (None, '}') if text[at..].starts_with("}}") => in_action = false,
-            (None, ',') if !in_action => {
-                parts.push(&text[start..at]);
-                start = at + 1;
-            }
-            (None, _) => {}
+    let mut start = 0;
+    for piece in pieces(text).filter(|piece| piece.kind == Kind::Text) {
+        for (at, comma) in piece.text.match_indices(',') {
+            parts.push(&text[start..piece.at + at]);
+            start = piece.at + at + comma.len();
         }
     }
     parts.push(&text[start..]);

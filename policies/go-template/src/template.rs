@@ -1,56 +1,93 @@
 //! One template: parsed once, rendered for each hypervisor.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use gtmpl_ng::{Context, ExecError, FuncError, Limits, ParseError, Template, Value};
+use gotmpl::parse::Parser;
+use gotmpl::{Template, TemplateError, Value};
 use kproxide_policy_sdk::{Attribute, Hypervisor, Machine, PolicyError, Value as Fact};
 
+use crate::actions::{check_blocks, without_trimming_comments};
+use crate::functions::{self, Bounded};
+use crate::resolve::resolve;
 use crate::syntax;
 
+/// Labels are short: what takes more than this is a mistake.
+const RANGES_MAX: u64 = 10_000;
+const OUTPUT_BYTES_MAX: usize = 64 << 10;
+/// How much of a template an error shows.
+const SHOWN_CHARS_MAX: usize = 200;
+
 /// The facts that a template may use, by name. Any other name is an error, as for the fields of a Go struct.
-pub(crate) struct Variables<'a> {
-    hypervisor: &'a Hypervisor,
-    fields: HashMap<String, Value>,
+pub(crate) const VARIABLES: [&str; 8] = [
+    "TargetHost",
+    "Cluster",
+    "Zone",
+    "Pool",
+    "InstanceType",
+    "Cores",
+    "MemoryMiB",
+    "Attributes",
+];
+
+/// Those that are texts everywhere.
+pub(crate) const TEXTS: &[&str] = VARIABLES.split_at(5).0;
+
+/// What an error says of them.
+pub(crate) fn known() -> String {
+    format!("the variables are .{}", VARIABLES.join(", ."))
 }
 
-const NAMES: &str =
-    ".TargetHost, .Cluster, .Zone, .Pool, .InstanceType, .Cores, .MemoryMiB, .Attributes";
+pub(crate) struct Variables<'a> {
+    hypervisor: &'a Hypervisor,
+    host: Value,
+    all: Value,
+}
 
 impl<'a> Variables<'a> {
     pub(crate) fn of(machine: &Machine, hypervisor: &'a Hypervisor) -> Variables<'a> {
         let milli_cores = machine.size.milli_cores;
         let cores = match milli_cores % 1000 {
-            0 => Value::from(milli_cores / 1000),
-            _ => Value::from(milli_cores as f64 / 1000.0),
+            0 => integer(milli_cores / 1000),
+            _ => Value::Float(milli_cores as f64 / 1000.0),
         };
-        let fields = [
-            ("TargetHost", Value::from(hypervisor.id.name.as_str())),
-            ("Cluster", Value::from(hypervisor.id.cluster.as_str())),
-            ("Zone", Value::from(hypervisor.zone.as_str())),
-            ("Pool", Value::from(machine.pool.as_str())),
-            ("InstanceType", Value::from(machine.instance_type.as_str())),
-            ("Cores", cores),
-            ("MemoryMiB", Value::from(machine.size.memory_bytes >> 20)),
-            ("Attributes", attributes(&hypervisor.attributes)),
+        let host = Value::from(hypervisor.id.name.as_str());
+        let values = [
+            host.clone(),
+            Value::from(hypervisor.id.cluster.as_str()),
+            Value::from(hypervisor.zone.as_str()),
+            Value::from(machine.pool.as_str()),
+            Value::from(machine.instance_type.as_str()),
+            cores,
+            integer(machine.size.memory_bytes >> 20),
+            attributes(&hypervisor.attributes),
         ];
+        let names = VARIABLES.map(Arc::<str>::from);
+        let all: BTreeMap<_, _> = names.into_iter().zip(values).collect();
         Variables {
             hypervisor,
-            fields: fields.map(|(name, value)| (name.to_owned(), value)).into(),
+            host,
+            all: Value::from(all),
         }
     }
+}
+
+/// Go's `int` has no more; nobody has a machine of so much.
+fn integer(value: u64) -> Value {
+    Value::Int(i64::try_from(value).unwrap_or(i64::MAX))
 }
 
 /// By key, as a Go map: a key that this hypervisor lacks is no error of the template by itself (`with` and `or` see it).
 fn attributes(attributes: &[Attribute]) -> Value {
     let value = |attribute: &Attribute| match &attribute.value {
         Fact::Text(text) => Value::from(text.as_str()),
-        Fact::Integer(integer) => Value::from(*integer),
-        Fact::Number(number) => Value::from(*number),
-        Fact::Boolean(boolean) => Value::from(*boolean),
+        Fact::Integer(integer) => Value::Int(*integer),
+        Fact::Number(number) => Value::Float(*number),
+        Fact::Boolean(boolean) => Value::Bool(*boolean),
     };
-    let of_each = attributes.iter().map(|it| (it.key.clone(), value(it)));
-    Value::Map(of_each.collect())
+    let of_each = attributes.iter();
+    let of_each = of_each.map(|it| (Arc::<str>::from(it.key.as_str()), value(it)));
+    Value::from(of_each.collect::<BTreeMap<_, _>>())
 }
 
 /// A parsed template and what it is for.
@@ -61,16 +98,21 @@ pub(crate) struct Compiled {
 }
 
 impl Compiled {
-    /// Checks the key and parses the template of a label, an annotation or a taint (`what`).
-    pub(crate) fn new(what: &'static str, key: &str, text: &str) -> Result<Compiled, PolicyError> {
+    /// Checks the key and parses the template of a label, an annotation or a taint (`what`). All of one policy are made of
+    /// the same `empty` one.
+    pub(crate) fn new(
+        empty: &Template,
+        what: &'static str,
+        key: &str,
+        text: &str,
+    ) -> Result<Compiled, PolicyError> {
         syntax::check_key(key)
             .map_err(|why| PolicyError::invalid_settings(format!("{what}: {why}")))?;
-        let mut template = Template::with_limits(limits());
-        template.add_func("targetHost", target_host);
-        template.parse(text).map_err(|error| {
-            let cause = parse_cause(&error);
+        let template = parse(empty.clone(), text).map_err(|why| {
+            let shown: String = text.chars().take(SHOWN_CHARS_MAX).collect();
+            let dots = if shown.len() < text.len() { "…" } else { "" };
             PolicyError::invalid_settings(format!(
-                "{what} {key:?}: the template {text:?} is not valid: {cause}"
+                "{what} {key:?}: the template {shown:?}{dots} is not valid: {why}"
             ))
         })?;
         Ok(Compiled {
@@ -100,12 +142,12 @@ impl Compiled {
     }
 
     fn render(&self, variables: &Variables<'_>) -> Result<String, String> {
-        TARGET_HOST.set(variables.hypervisor.id.name.clone());
-        let context = Context::from(Value::Object(variables.fields.clone()));
-        let value = self
-            .template
-            .render(&context)
-            .map_err(|error| exec_cause(&error))?;
+        functions::begin(variables.host.clone());
+        let mut out = Bounded::new(OUTPUT_BYTES_MAX);
+        self.template
+            .execute_template_fmt(&mut out, WHOLE, &variables.all)
+            .map_err(render_cause)?;
+        let value = out.text;
         if value.contains("<no value>") {
             let attributes = &variables.hypervisor.attributes;
             let keys: Vec<&str> = attributes.iter().map(|it| it.key.as_str()).collect();
@@ -114,49 +156,79 @@ impl Compiled {
                 false => keys.join(", "),
             };
             return Err(format!(
-                "the template yields {value:?}; the variables are {NAMES} (here: {keys})"
+                "the template yields {value:?}; {} (here: {keys})",
+                known()
             ));
         }
         Ok(value)
     }
 }
 
-/// Labels are short: what takes more than this is a mistake. The defaults would allow 64 MiB.
-fn limits() -> Limits {
-    Limits::default()
-        .with_iterations(1000)
-        .with_total_iterations(10_000)
-        .with_output_bytes(64 << 10)
+/// What every template is made of: the functions, which are dear to list.
+pub(crate) fn empty() -> Template {
+    Template::new(WHOLE)
+        .funcs(functions::all())
+        .max_range_iters(RANGES_MAX)
 }
 
-thread_local! {
-    /// Template functions are plain function pointers, with no other place to look for the hypervisor.
-    static TARGET_HOST: RefCell<String> = const { RefCell::new(String::new()) };
+/// The name of a template among those that it defines: as in Go for one without a name.
+const WHOLE: &str = "";
+
+fn parse(empty: Template, text: &str) -> Result<Template, String> {
+    check_blocks(text)?;
+    let text = &*without_trimming_comments(text);
+    let parsed = Parser::new(text, "{{", "}}").and_then(Parser::parse);
+    let (whole, defined) = parsed.map_err(parse_cause)?;
+    let defined = defined.into_iter();
+    let defined = defined.map(|define| (define.name.to_string(), define.body));
+    let mut template = empty;
+    for (name, mut tree) in [(WHOLE.to_owned(), whole)].into_iter().chain(defined) {
+        resolve(text, &mut tree)?;
+        match template.lookup(&name) {
+            // As Go does it: one that is empty defines nothing again.
+            Some(_) if tree.is_empty_tree() => {}
+            Some(before) if !before.is_empty_tree() => {
+                return Err(format!("the template {name:?} is defined twice"));
+            }
+            _ => template = template.add_parse_tree(&name, tree),
+        }
+    }
+    Ok(template)
 }
 
-/// `{{ targetHost }}`: what kproximate's values file tells its users to write, though only `{{ .TargetHost }}` worked.
-fn target_host(_: &[Value]) -> Result<Value, FuncError> {
-    Ok(Value::from(TARGET_HOST.with_borrow(String::clone)))
-}
-
-fn parse_cause(error: &ParseError) -> String {
-    if let ParseError::WithContext(at, cause) = error {
-        return format!("line {}, column {}: {cause}", at.line, at.col);
+fn parse_cause(error: TemplateError) -> String {
+    if let TemplateError::Parse {
+        line, col, message, ..
+    }
+    | TemplateError::Lex {
+        line, col, message, ..
+    } = &error
+    {
+        // The engine does not say where everything is.
+        return match line {
+            0 => message.clone(),
+            line => format!("line {line}, column {col}: {message}"),
+        };
     }
     error.to_string()
 }
 
-fn exec_cause(error: &ExecError) -> String {
-    match error.as_structured() {
-        // The engine's own text would list all fields with their values.
-        Some(error) if error.message.starts_with("no field ") => {
-            let field = error.message.split('`').nth(1).unwrap_or_default();
-            format!("there is no variable .{field}; the variables are {NAMES}")
-        }
-        Some(error) => format!(
-            "line {}, column {}: {}",
-            error.context.line, error.context.col, error.message
-        ),
-        None => error.to_string(),
+/// The engine does not say where any of this is.
+fn render_cause(error: TemplateError) -> String {
+    match error {
+        TemplateError::Exec(why) => why,
+        TemplateError::RangeIterLimit => format!("its ranges repeat more than {RANGES_MAX} times"),
+        TemplateError::RecursionLimit => "its templates call each other too deep".to_owned(),
+        TemplateError::Write => format!("it makes more than {OUTPUT_BYTES_MAX} bytes"),
+        TemplateError::Parse { .. }
+        | TemplateError::Lex { .. }
+        | TemplateError::IndexOutOfRange { .. }
+        | TemplateError::TypeMismatch { .. }
+        | TemplateError::MissingKey { .. }
+        | TemplateError::UndefinedTemplate(_)
+        | TemplateError::UndefinedFunction(_)
+        | TemplateError::UndefinedVariable(_)
+        | TemplateError::ArgCount { .. }
+        | TemplateError::NotIterable(_) => error.to_string(),
     }
 }

@@ -279,16 +279,213 @@ fn an_invalid_label_value_names_the_key_the_hypervisor_and_the_value() {
 
 #[test]
 fn an_endless_template_is_stopped() {
-    for template in [
-        "{{ range 1000000000 }}{{ end }}",
-        r#"{{ define \"r\" }}{{ template \"r\" . }}{{ end }}{{ template \"r\" . }}"#,
+    for (template, reason) in [
+        (
+            "{{ range 1000000000 }}{{ end }}",
+            "its ranges repeat more than 10000 times",
+        ),
+        (
+            r#"{{ define "r" }}{{ template "r" . }}{{ end }}{{ template "r" . }}"#,
+            "its templates call each other too deep",
+        ),
+        (
+            r#"{{ $s := "x" }}{{ range 40 }}{{ $s = print $s $s }}{{ end }}{{ $s }}"#,
+            "its functions make more than 1048576 bytes of text",
+        ),
+        (
+            "{{ range 7000 }}0123456789{{ end }}",
+            "it makes more than 65536 bytes",
+        ),
     ] {
-        let text = refusal(labels(&format!(
-            r#"{{"labels": {{"rack": "{template}"}}}}"#
-        )));
+        let settings = format!(r#"{{"labels": {{"rack": {template:?}}}}}"#);
+        assert_eq!(
+            refusal(labels(&settings)),
+            format!(r#"label "rack" on hypervisor home/pve1: {reason}"#)
+        );
+    }
+}
+
+/// Each is of all templates together, and of each render by itself.
+#[test]
+fn limits_hold_for_each_template_and_hypervisor_anew() {
+    let on: Vec<_> = ["a", "b", "c"].map(hypervisor).into();
+    let long = r#"{{ $s := printf \"%60000d\" 1 }}{{ range 6000 }}{{ end }}{{ range 10 }}{{ $t := print $s }}{{ end }}x"#;
+    let settings = format!(r#"{{"labels": {{"one": "{long}", "other": "{long}"}}}}"#);
+    let decorations = call::decorate::<GoTemplate>(&settings, &machine(), &on).unwrap();
+    for decoration in decorations {
+        let values: Vec<_> = decoration.labels.iter().map(|(_, value)| value).collect();
+        assert_eq!(values, ["x", "x"]);
+    }
+    let [one, other] = ["a", "b"].map(|text| text.repeat(140_000));
+    let both = format!(
+        r#"{{"labels": {{"one": "{one}"}}, "taints": [{{"key": "b", "value": "{other}", "effect": "NoSchedule"}}]}}"#
+    );
+    assert_eq!(
+        refusal(call::check_settings::<GoTemplate>(&both)),
+        "the templates have 280000 bytes; all together may have 262144"
+    );
+}
+
+/// All of them when the settings are checked: gotmpl would say nothing, or not before it renders.
+#[test]
+fn what_go_would_not_parse_is_refused_by_its_place() {
+    for (template, why) in [
+        ("a{{ end }}lost", "line 1, column 2: no block ends here"),
+        ("{{ if .Zone }}a", "line 1, column 1: this if has no end"),
+        (
+            "a\nb{{ .Zone | upper }}",
+            r#"line 2, column 13: there is no function "upper""#,
+        ),
+        (
+            "{{ if false }}{{ print (lower .Zone) }}{{ end }}",
+            r#"line 1, column 25: there is no function "lower""#,
+        ),
+        (
+            r#"{{ define "x" }}{{ upper }}{{ end }}"#,
+            r#"line 1, column 20: there is no function "upper""#,
+        ),
+        (
+            "{{ range $k, $v := .Attributes }}{{ end }}{{ $v }}",
+            "line 1, column 46: there is no variable $v",
+        ),
+        ("{{ $x = 1 }}", "line 1, column 4: there is no variable $x"),
+        (
+            r#"{{ $x := 1 }}{{ define "x" }}{{ $x.y }}{{ end }}"#,
+            "line 1, column 33: there is no variable $x",
+        ),
+        (
+            "{{ .Zone | 3 }}",
+            "line 1, column 12: what stands after a | must be a function",
+        ),
+        (
+            r#"{{ define "x" }}a{{ end }}{{ define "x" }}b{{ end }}"#,
+            r#"the template "x" is defined twice"#,
+        ),
+    ] {
+        let settings = format!(r#"{{"labels": {{"rack": {template:?}}}}}"#);
+        assert_eq!(
+            refusal(call::check_settings::<GoTemplate>(&settings)),
+            format!(r#"label "rack": the template {template:?} is not valid: {why}"#)
+        );
+    }
+    let long = "ä".repeat(300) + "{{ end }}";
+    let settings = format!(r#"{{"labels": {{"rack": "{long}"}}}}"#);
+    let shown = "ä".repeat(200);
+    assert_eq!(
+        refusal(call::check_settings::<GoTemplate>(&settings)),
+        format!(
+            r#"label "rack": the template "{shown}"… is not valid: line 1, column 301: no block ends here"#
+        )
+    );
+}
+
+#[test]
+fn every_function_that_is_known_is_there() {
+    for name in functions::NAMES.split(' ') {
+        let settings = format!(r#"{{"annotations": {{"a": "{{{{ {name} .Zone .Zone }}}}"}}}}"#);
+        let made = call::decorate::<GoTemplate>(&settings, &machine(), &[hypervisor("pve1")]);
+        if let Err(PolicyError::InvalidSettings(why)) = made {
+            assert!(!why.contains("undefined function"), "{name}: {why}");
+        }
+    }
+}
+
+#[test]
+fn variables_are_told_from_attributes_wherever_they_are_asked_for() {
+    let on = Hypervisor {
+        attributes: vec![
+            Attribute {
+                key: "rack".to_owned(),
+                value: Fact::Text("r1".to_owned()),
+            },
+            Attribute {
+                key: "price".to_owned(),
+                value: Fact::Number(2_500_000.0),
+            },
+        ],
+        ..hypervisor("pve1")
+    };
+    let made = |template: &str| {
+        let settings = format!(r#"{{"annotations": {{"a": {template:?}}}}}"#);
+        let on = std::slice::from_ref(&on);
+        let mut decorations = call::decorate::<GoTemplate>(&settings, &machine(), on)?;
+        Ok::<_, PolicyError>(decorations.remove(0).annotations.remove(0).1)
+    };
+    for (template, expected) in [
+        (
+            "{{ with .Attributes }}{{ .rack }}{{ with .nope }}x{{ end }}{{ end }}",
+            "r1",
+        ),
+        (
+            "{{ $a := .Attributes }}{{ $a.rack }}{{ if $a.nope }}x{{ end }}",
+            "r1",
+        ),
+        (
+            "{{ (or .Attributes 1).rack }}{{ $.Attributes.rack }}",
+            "r1r1",
+        ),
+        (
+            r#"{{ define "x" }}{{ .rack }}{{ end }}{{ template "x" .Attributes }}"#,
+            "r1",
+        ),
+        ("{{ .Attributes }}", "map[price:2.5e+06 rack:r1]"),
+        (
+            "{{ .Attributes.price }} {{ print .Attributes.price 1 }}",
+            "2.5e+06 2.5e+06 1",
+        ),
+    ] {
+        assert_eq!(made(template).unwrap(), expected, "{template}");
+    }
+    for template in [
+        "{{ if .rack }}x{{ end }}",
+        "{{ $a := . }}{{ $a.rack }}",
+        "{{ with .Attributes }}{{ $.rack }}{{ end }}",
+        "{{ (or . 1).rack.x }}",
+        r#"{{ define "x" }}{{ with .rack }}{{ end }}{{ end }}{{ template "x" . }}"#,
+    ] {
+        let why = refusal(made(template));
         assert!(
-            text.starts_with(r#"label "rack" on hypervisor home/pve1: line 1"#),
-            "{text}"
+            why.contains("there is no variable .rack; the variables are"),
+            "{why}"
+        );
+    }
+    let why = refusal(made("{{ .Zone.rack }}{{ .Attributes.rack.x }}"));
+    assert!(
+        why.ends_with("can't evaluate field rack in type string"),
+        "{why}"
+    );
+}
+
+#[test]
+fn printf_writes_as_go_does_or_says_that_it_cannot() {
+    check(r#"{{ printf "%s-%02d" .TargetHost 7 }}"#, "pve1-07");
+    check(r#"{{ printf "%[2]s.%[1]s" .Zone "a" }}"#, "a.rack-a");
+    check(
+        r#"{{ printf "%.2f" 1.005 }}{{ printf "%x" 255 }}"#,
+        "1.00ff",
+    );
+    for (template, why) in [
+        (
+            "%d\" 1.5",
+            "printf: %d cannot write a value of type float64",
+        ),
+        ("%s\" 4", "printf: %s cannot write a value of type int"),
+        ("%T\" 4", "printf: %T cannot write a value of type int"),
+        ("%5c\" 65", "printf: %5c cannot write a value of type int"),
+        ("%s-%s\" .Zone", "printf: %s has no value"),
+        ("%s\" .Zone .Pool", "printf: 1 values have no % of theirs"),
+        ("%[3]s\" .Zone .Pool", "printf: %s has no value"),
+        ("50%\"", "printf: the format ends with a % that has no verb"),
+        (
+            "%70000d\" 1",
+            "printf: %70000d is wider than 65535 characters",
+        ),
+    ] {
+        let template = format!(r#"{{{{ printf "{template} }}}}"#);
+        let settings = format!(r#"{{"labels": {{"rack": {template:?}}}}}"#);
+        assert_eq!(
+            refusal(labels(&settings)),
+            format!(r#"label "rack" on hypervisor home/pve1: {why}"#)
         );
     }
 }

@@ -1,0 +1,380 @@
+//! Where the actions of a template are, and whether its blocks fit together.
+//!
+//! The engine's parser asks for neither: at an `end` too many it stops and drops the rest, a block without an `end` lasts
+//! to the end of the text, and a chain of `else if` nests without a limit. So this is judged before it parses.
+
+use std::borrow::Cow;
+
+/// How deep blocks nest, each `else if` counted: what an engine recurses on must end before the stack does.
+const NESTING_MAX: usize = 64;
+
+/// A part of a template: text, or what stands between `{{` and `}}`, these included.
+pub(crate) struct Piece<'a> {
+    pub(crate) at: usize,
+    pub(crate) text: &'a str,
+    pub(crate) kind: Kind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Text,
+    Comment,
+    Action,
+    /// An action that nothing closes: it lasts to the end.
+    Unclosed,
+    /// An action that Go would not read, and why.
+    Wrong(&'static str),
+}
+
+/// All of `text`, in order.
+pub(crate) fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let rest = &text[at..];
+        let (length, kind) = match rest.find("{{") {
+            Some(0) => action(rest),
+            Some(length) => (length, Kind::Text),
+            None if rest.is_empty() => return None,
+            None => (rest.len(), Kind::Text),
+        };
+        let piece = Piece {
+            at,
+            text: &rest[..length],
+            kind,
+        };
+        at += length;
+        Some(piece)
+    })
+}
+
+/// How long the action is that `rest` begins with.
+fn action(rest: &str) -> (usize, Kind) {
+    let wrong = |why| (rest.len(), Kind::Wrong(why));
+    let inside = inside(rest);
+    if let Some(comment) = inside.strip_prefix("/*") {
+        let end = comment.split_once("*/").and_then(|(_, end)| {
+            let trimmed = end.strip_prefix(IS_SPACE).unwrap_or(end);
+            end.strip_prefix("}}")
+                .or_else(|| trimmed.strip_prefix("-}}"))
+        });
+        let unclosed = wrong("this comment does not end with */}} or */ -}}");
+        return end.map_or(unclosed, |end| (rest.len() - end.len(), Kind::Comment));
+    }
+    if inside.trim_start_matches(IS_SPACE).starts_with("/*") {
+        return wrong("this comment does not begin with {{/* or {{- /*");
+    }
+    let word = word(inside.trim_start_matches(IS_SPACE));
+    let mut why = None;
+    let mut quote = None;
+    let mut bytes = rest.bytes().enumerate().skip(2);
+    while let Some((at, byte)) = bytes.next() {
+        match (quote, byte) {
+            (Some(b'"' | b'\''), b'\\') => {
+                let escaped = bytes.next().map_or(b' ', |(_, byte)| byte);
+                if quote == Some(b'"') && !ESCAPES.contains(&escaped) {
+                    why = Some("a \\ in a text stands before what needs none");
+                }
+            }
+            (Some(open), byte) if open == byte => quote = None,
+            (Some(_), _) => {}
+            (None, byte) => {
+                if is_glued(word, &rest.as_bytes()[at - 2..=at]) {
+                    why = Some("a space is missing between two values");
+                }
+                if rest.as_bytes()[at..].starts_with(b"}}") {
+                    return (at + 2, why.map_or(Kind::Action, Kind::Wrong));
+                }
+                quote = Some(byte).filter(|byte| b"\"'`".contains(byte));
+            }
+        }
+    }
+    (rest.len(), Kind::Unclosed)
+}
+
+/// What may follow a \ in a text.
+const ESCAPES: &[u8] = b"abfnrtv\\\"xuU01234567";
+
+/// Whether a value ends and the next one begins at once, which the engine takes for two and Go for a mistake. The last of
+/// these three bytes stands outside of texts, in an action that begins with `word`.
+fn is_glued(word: &str, bytes: &[u8]) -> bool {
+    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    let begins = |byte: u8| b"($\"'`".contains(&byte);
+    match *bytes {
+        [_, b')', byte] => is_word(byte) || begins(byte),
+        [_, b'"' | b'`', b'.'] => !matches!(word, "block" | "template"),
+        [_, b'"' | b'\'' | b'`', byte] => is_word(byte) || begins(byte),
+        // A name ends, or a lone dot.
+        [b')' | b'$' | b'_' | b'a'..=b'z' | b'A'..=b'Z', b'.', byte] => {
+            !is_word(byte) && byte.is_ascii()
+        }
+        [_, b'.', byte] => begins(byte) || byte == b'.',
+        [_, _, b'('] if matches!(word, "if" | "with" | "range" | "else") => false,
+        [_, before, byte] => is_word(before) && begins(byte),
+        _ => false,
+    }
+}
+
+const IS_SPACE: [char; 4] = [' ', '\t', '\r', '\n'];
+
+/// What follows `{{`, or the `{{- ` that cuts off the space before it.
+fn inside(action: &str) -> &str {
+    let inside = action.get(2..).unwrap_or_default();
+    let cut = inside.strip_prefix('-');
+    cut.and_then(|inside| inside.strip_prefix(IS_SPACE))
+        .unwrap_or(inside)
+}
+
+/// The word that an action begins with.
+fn word(inside: &str) -> &str {
+    let end = inside.find(|c: char| !c.is_alphanumeric() && c != '_');
+    &inside[..end.unwrap_or(inside.len())]
+}
+
+/// With empty texts in the place of some comments, as long as these: the engine lets the marker on the left of a comment
+/// cut off the space on its right too.
+pub(crate) fn without_trimming_comments(text: &str) -> Cow<'_, str> {
+    let trims =
+        |piece: &str| piece.starts_with("{{-") && piece.ends_with("}}") && !piece.ends_with("-}}");
+    let is_one = |piece: &Piece<'_>| piece.kind == Kind::Comment && trims(piece.text);
+    if !pieces(text).any(|piece| is_one(&piece)) {
+        return Cow::Borrowed(text);
+    }
+    let mut without = String::with_capacity(text.len());
+    for piece in pieces(text) {
+        if is_one(&piece) {
+            let inside = piece.text[4..piece.text.len() - 4].bytes();
+            let lines = inside.map(|byte| if byte == b'\n' { '\n' } else { ' ' });
+            without.push_str("{{- \"\"");
+            without.extend(lines);
+            without.push_str("}}");
+        } else {
+            without.push_str(piece.text);
+        }
+    }
+    Cow::Owned(without)
+}
+
+/// A block whose `end` has not come yet.
+struct Block<'a> {
+    word: &'a str,
+    at: usize,
+    /// Itself, and each `else if` of it.
+    depth: usize,
+    has_else: bool,
+}
+
+/// Says where a block is wrong, and how.
+pub(crate) fn check_blocks(text: &str) -> Result<(), String> {
+    let mut open: Vec<Block<'_>> = Vec::new();
+    for Piece {
+        at,
+        text: action,
+        kind,
+    } in pieces(text)
+    {
+        let wrong = |why: String| Err(format!("{}: {why}", place(text, at)));
+        let none_ends = || format!("{}: no block ends here", place(text, at));
+        match kind {
+            Kind::Text | Kind::Comment => continue,
+            Kind::Unclosed => return Err(format!("{}: unclosed action", place(text, text.len()))),
+            Kind::Wrong(why) => return wrong(why.to_owned()),
+            Kind::Action => {}
+        }
+        let inside = inside(action).trim_start_matches(IS_SPACE);
+        let word = word(inside);
+        match word {
+            "define" if !open.is_empty() => {
+                return wrong("a define cannot stand within a block".to_owned());
+            }
+            "if" | "with" | "range" | "block" | "define" => open.push(Block {
+                word,
+                at,
+                depth: 1,
+                has_else: false,
+            }),
+            "else" => {
+                let then = inside["else".len()..].trim_start_matches(IS_SPACE);
+                match (open.last_mut(), self::word(then)) {
+                    (Some(block), again @ ("if" | "with"))
+                        if block.word == again && !block.has_else =>
+                    {
+                        block.depth += 1;
+                    }
+                    (Some(block), "")
+                        if matches!(block.word, "if" | "with" | "range") && !block.has_else =>
+                    {
+                        block.has_else = true;
+                    }
+                    _ => return wrong("no block takes this else".to_owned()),
+                }
+            }
+            "end" => open.pop().map(|_| ()).ok_or_else(none_ends)?,
+            "break" | "continue" if !repeats(&open) => {
+                return wrong(format!("this {word} stands in no range"));
+            }
+            _ => {}
+        }
+        if open.iter().map(|block| block.depth).sum::<usize>() > NESTING_MAX {
+            return wrong(format!("blocks nest more than {NESTING_MAX} deep"));
+        }
+    }
+    open.last().map_or(Ok(()), |block| {
+        let Block { word, at, .. } = block;
+        Err(format!("{}: this {word} has no end", place(text, *at)))
+    })
+}
+
+/// Whether a `break` here has something to end: a `define` or a `block` is a template of its own, and `else` repeats nothing.
+fn repeats(open: &[Block<'_>]) -> bool {
+    let template = |block: &&Block<'_>| !matches!(block.word, "define" | "block");
+    let mut around = open.iter().rev().take_while(template);
+    around.any(|block| block.word == "range" && !block.has_else)
+}
+
+/// For people: both count from 1, columns in characters.
+pub(crate) fn place(text: &str, at: usize) -> String {
+    let before = text.get(..at).unwrap_or(text);
+    let line = before.rsplit('\n').next().unwrap_or_default();
+    format!(
+        "line {}, column {}",
+        before.matches('\n').count() + 1,
+        line.chars().count() + 1
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expected: Result<(), &str>) {
+        let expected = expected.map_err(str::to_owned);
+        assert_eq!(check_blocks(text), expected, "{text}");
+    }
+
+    #[test]
+    fn blocks_that_fit() {
+        for text in [
+            "",
+            "}} {",
+            "{{ if .A }}a{{ else if .B }}b{{ else }}c{{ end }}{{ with .A }}{{ else with .B }}{{ end }}",
+            "{{ range 3 }}{{ if . }}{{ break }}{{ end }}{{ continue }}{{ else }}x{{ end }}",
+            "{{ define `a` }}{{ block `b` . }}{{ end }}{{ end }}{{ define `c` }}{{ end }}",
+            "{{- end_of -}}{{ endless }}{{/* end */}}{{- /* {{ end }} */ -}}{{ \"{{ end }}\" }}",
+            "{{ print '\"' `}}` \"\\\"}}\" (.Zone).x $x.y -1 }}{{.Zone|print .}}{{$x:=1}}{{- .5}}{{1. | print . ü.ü}}{{if(.A)}}{{else if(.A)}}{{end}}{{template \"a\".}}",
+        ] {
+            check(text, Ok(()));
+        }
+    }
+
+    #[test]
+    fn one_that_does_not_fit_says_where() {
+        for (text, error) in [
+            ("a{{ end }}b", "line 1, column 2: no block ends here"),
+            (
+                "{{ if .A }}{{ end }}\nü{{- end -}}",
+                "line 2, column 2: no block ends here",
+            ),
+            (
+                "{{ if .A }}{{ range 3 }}{{ end }}",
+                "line 1, column 1: this if has no end",
+            ),
+            ("{{ else }}", "line 1, column 1: no block takes this else"),
+            (
+                "{{ if .A }}{{ else }}{{ else }}{{ end }}",
+                "line 1, column 22: no block takes this else",
+            ),
+            (
+                "{{ if .A }}{{ else }}{{ else if .B }}{{ end }}",
+                "line 1, column 22: no block takes this else",
+            ),
+            (
+                "{{ with .A }}{{ else if .B }}{{ end }}",
+                "line 1, column 14: no block takes this else",
+            ),
+            (
+                "{{ define `a` }}{{ else }}{{ end }}",
+                "line 1, column 17: no block takes this else",
+            ),
+            (
+                "{{ if .A }}{{ define `a` }}{{ end }}{{ end }}",
+                "line 1, column 12: a define cannot stand within a block",
+            ),
+            (
+                "{{ if .A }}{{ break }}{{ end }}",
+                "line 1, column 12: this break stands in no range",
+            ),
+            (
+                "{{ range 3 }}{{ block `a` . }}{{ continue }}{{ end }}{{ end }}",
+                "line 1, column 31: this continue stands in no range",
+            ),
+            (
+                "{{ range 3 }}{{ else }}{{ break }}{{ end }}",
+                "line 1, column 24: this break stands in no range",
+            ),
+            ("a{{ `}}", "line 1, column 8: unclosed action"),
+            (
+                "{{ /* a */}}",
+                "line 1, column 1: this comment does not begin with {{/* or {{- /*",
+            ),
+            (
+                r#"{{ print "a\{" }}"#,
+                r"line 1, column 1: a \ in a text stands before what needs none",
+            ),
+            (
+                "{{ print (.Zone)(.Zone) }}",
+                "line 1, column 1: a space is missing between two values",
+            ),
+            (
+                "{{ eq.Zone\"a\" }}",
+                "line 1, column 1: a space is missing between two values",
+            ),
+            (
+                "{{ $x.Zone. }}",
+                "line 1, column 1: a space is missing between two values",
+            ),
+            (
+                "{{ `a`.Zone }}",
+                "line 1, column 1: a space is missing between two values",
+            ),
+            (
+                "{{ $x..Zone }}",
+                "line 1, column 1: a space is missing between two values",
+            ),
+            (
+                "{{/* a */ }}",
+                "line 1, column 1: this comment does not end with */}} or */ -}}",
+            ),
+        ] {
+            check(text, Err(error));
+        }
+    }
+
+    #[test]
+    fn comments_that_trim_on_the_left_alone_become_empty_texts() {
+        for (text, expected) in [
+            ("a {{- /* ü\n */}} b", "a {{- \"\"     \n }} b"),
+            ("a {{- /**/}} b", "a {{- \"\"  }} b"),
+            (
+                "{{/* a */}}{{- /* b */ -}}{{/* c */ -}}{{- .A }}",
+                "{{/* a */}}{{- /* b */ -}}{{/* c */ -}}{{- .A }}",
+            ),
+        ] {
+            assert_eq!(without_trimming_comments(text), expected);
+            assert_eq!(expected.len(), text.len());
+        }
+    }
+
+    #[test]
+    fn blocks_nest_64_deep_and_no_deeper_in_chains_of_else_too() {
+        let nested = |depth| "{{ if .A }}".repeat(depth) + &"{{ end }}".repeat(depth);
+        check(&nested(64), Ok(()));
+        let deeper = "line 1, column 705: blocks nest more than 64 deep";
+        check(&nested(65), Err(deeper));
+        let chain =
+            |more| "{{ if .A }}".to_owned() + &"{{ else if .A }}".repeat(more) + "{{ end }}";
+        check(&chain(63), Ok(()));
+        let longer = "line 1, column 1020: blocks nest more than 64 deep";
+        check(&chain(64), Err(longer));
+    }
+}
