@@ -7,30 +7,17 @@
 )]
 
 mod layers;
+mod licenses;
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::process::Command;
 
+use kproxide_testkit::ask_cargo;
 use serde_json::Value;
-
-/// What Cargo prints, with the lock file as it is. It fetches crates of other systems that were never needed here.
-fn cargo(arguments: &[&str]) -> String {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let output = Command::new(env!("CARGO"))
-        .args(arguments)
-        .arg("--locked")
-        .current_dir(root)
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "cargo {arguments:?}: {said}");
-    String::from_utf8(output.stdout).unwrap()
-}
 
 /// The direct dependencies of a package that its own targets are built with, tests included, and whether each is of this repository.
 fn direct(package: &str) -> Vec<(String, bool)> {
-    let metadata = cargo(&["metadata", "--no-deps", "--format-version=1"]);
+    let metadata = ask_cargo(&["metadata", "--no-deps", "--format-version=1"]).unwrap();
     let metadata: Value = serde_json::from_str(&metadata).unwrap();
     let packages = metadata["packages"].as_array().unwrap();
     let package = packages.iter().find(|one| one["name"] == package).unwrap();
@@ -47,14 +34,15 @@ fn direct(package: &str) -> Vec<(String, bool)> {
 
 #[test]
 fn what_is_shipped_holds_no_simulator() {
-    let tree = cargo(&[
+    let tree = ask_cargo(&[
         "tree",
         "--package=kproxide",
         "--no-default-features",
         "--edges=normal",
         "--prefix=none",
         "--format={p}",
-    ]);
+    ])
+    .unwrap();
     let names = tree.lines().filter_map(|line| line.split(' ').next());
     let ours: BTreeSet<&str> = names.filter(|name| name.starts_with("kproxide")).collect();
     assert_eq!(
@@ -66,14 +54,15 @@ fn what_is_shipped_holds_no_simulator() {
 /// An allocator such as jemalloc is built for one size of pages, that of the computer which builds it. A Raspberry Pi 5 has pages of 16 KiB.
 #[test]
 fn what_is_shipped_allocates_by_its_c_library() {
-    let tree = cargo(&[
+    let tree = ask_cargo(&[
         "tree",
         "--package=kproxide",
         "--edges=normal",
         "--target=all",
         "--prefix=none",
         "--format={p}",
-    ]);
+    ])
+    .unwrap();
     let names: BTreeSet<&str> = tree
         .lines()
         .filter_map(|line| line.split(' ').next())
@@ -90,14 +79,15 @@ fn what_is_shipped_allocates_by_its_c_library() {
 
 /// What `cargo tree` says of our packages that the host is built of, and the features that they are built with.
 fn features(of: &str) -> Vec<String> {
-    let tree = cargo(&[
+    let tree = ask_cargo(&[
         "tree",
         "--package=kproxide",
         "--edges=normal,features",
         "--prefix=none",
         "--format={lib} {f}",
         of,
-    ]);
+    ])
+    .unwrap();
     assert!(tree.contains("kproxide_planner"), "{tree}");
     let ours = tree.lines().filter(|line| line.starts_with("kproxide"));
     ours.map(str::to_owned).collect()
@@ -125,7 +115,7 @@ fn the_planner_depends_on_nothing_that_could_do_io() {
             &["--depth=1", "--prefix=none", "--format={lib}"],
             features,
         ];
-        let tree = cargo(&asked.concat());
+        let tree = ask_cargo(&asked.concat()).unwrap();
         let names: BTreeSet<String> = tree.split_whitespace().map(str::to_owned).collect();
         names.into_iter().collect::<Vec<_>>()
     };
