@@ -14,10 +14,11 @@ pub const RELEASE_ENVIRONMENT: [(&str, &str); 1] =
 /// What the tests run is built with this too: going over all units of a crate once more takes a fifth longer to build, and saves the tests less.
 const TESTED_ENVIRONMENT: [(&str, &str); 1] = [("CARGO_PROFILE_RELEASE_LTO", "off")];
 
-/// kproxide is built with these arguments for the end-to-end cases: it mostly waits for servers there, and is built in two thirds of the time.
+/// What the tests run is built with these arguments: it mostly waits for servers, or computes for minutes, and is built in two thirds of the time. All of it
+/// has the same ones, so that the libraries are compiled once.
 const OPTIMIZED_LESS: [&str; 2] = [
-    "--config=profile.release.package.kproxide.opt-level=1",
-    "--config=profile.release.package.kproxide-planner.opt-level=1",
+    "--config=profile.release.opt-level=1",
+    "--config=profile.release.codegen-units=16",
 ];
 
 /// What is built of kproxide for the image: no simulator.
@@ -43,8 +44,7 @@ pub fn kproxide_binary(target: &Path) -> PathBuf {
     if is_bench() && given(variable).is_none() {
         return shipped_binary(target);
     }
-    let arguments = [KPROXIDE, OPTIMIZED_LESS].concat();
-    release_binary(target, &arguments, "kproxide", variable)
+    release_binary(target, &KPROXIDE, "kproxide", variable)
 }
 
 /// Whether this process is a bench that measures: cargo gives it `--bench`. As a test (`cargo test`) a bench does not get that.
@@ -52,7 +52,7 @@ pub fn is_bench() -> bool {
     std::env::args().any(|argument| argument == "--bench")
 }
 
-/// The executable `name` from an optimized build, linked statically, in `target` (the target folder that the tests are built in); `arguments` are those
+/// The executable `name` from a build that is optimized less, linked statically, in `target` (the target folder that the tests are built in); `arguments` are those
 /// of `cargo build` that say what is built, such as `--package=kproxide`. Cargo does nothing when it is up to date. The environment variable
 /// `variable` names another executable, for trying a change without an optimized build.
 ///
@@ -60,7 +60,10 @@ pub fn is_bench() -> bool {
 ///
 /// When it cannot be built; cargo's standard error says why.
 pub fn release_binary(target: &Path, arguments: &[&str], name: &str, variable: &str) -> PathBuf {
-    given(variable).unwrap_or_else(|| built(target, arguments, name, &TESTED_ENVIRONMENT))
+    given(variable).unwrap_or_else(|| {
+        let arguments = [arguments, &OPTIMIZED_LESS].concat();
+        built(target, &arguments, name, &TESTED_ENVIRONMENT)
+    })
 }
 
 fn given(variable: &str) -> Option<PathBuf> {
