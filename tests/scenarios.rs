@@ -190,6 +190,14 @@ fn each_bad_input_names_tests_that_exist() {
     check(&INPUTS);
 }
 
+/// A longer name fits no line of a table, nor of what the runner prints.
+#[test]
+fn no_test_has_a_name_of_more_than_100_characters() {
+    let tests = tests();
+    let long: Vec<&Test> = tests.iter().filter(|test| test.name.len() > 100).collect();
+    assert!(long.is_empty(), "{long:#?}");
+}
+
 #[test]
 fn only_functions_that_the_runner_runs_count() {
     let source = "\
