@@ -8,7 +8,7 @@ use std::path::Path;
 use kproxide_testkit::{KPROXIDE, RELEASE_ENVIRONMENT, require_packager};
 use serde_json::{Value, json};
 
-use crate::{commit, repository};
+use crate::{commit, repository, stand_in};
 
 /// What is compared of an image.
 #[derive(Debug, PartialEq)]
@@ -27,7 +27,7 @@ fn the_containerfile_and_cargo_image_make_the_same_image() {
     };
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
-    let image = packager.image(packager.path(), folder.path()).unwrap();
+    let image = stand_in(&packager, packager.path(), folder.path()).unwrap();
     let config = image.unpack(&at("unpacked"), &at("root"));
     let labels: BTreeMap<String, String> =
         serde_json::from_value(config["config"]["Labels"].clone()).unwrap();
@@ -43,6 +43,9 @@ fn the_containerfile_and_cargo_image_make_the_same_image() {
     packager.files(&at("stages/files/files")).unwrap();
     fs::create_dir_all(at("stages/program")).unwrap();
     fs::copy(packager.path(), at("stages/program/kproxide")).unwrap();
+    fs::create_dir_all(at("stages/program/licenses")).unwrap();
+    let licenses = at("stages/program/licenses/THIRD-PARTY.txt");
+    fs::copy(repository().join("LICENSE"), licenses).unwrap();
     assert!(last_stage(&text, &at("stages")) == made);
 
     // The comparison sees each line of the last stage.
@@ -72,6 +75,11 @@ fn the_containerfile_builds_what_cargo_image_builds() {
     for part in variables.iter().map(String::as_str).chain(KPROXIDE) {
         assert!(program.contains(part), "{part} is not in {program}");
     }
+    assert!(
+        program
+            .contains("\nRUN mkdir /licenses && cargo licenses image >/licenses/THIRD-PARTY.txt\n"),
+        "{program}"
+    );
     // Only what the tests build is optimized less.
     assert!(!program.contains("CARGO_PROFILE_"), "{program}");
     let toolchain = fs::read_to_string(repository().join("rust-toolchain.toml")).unwrap();

@@ -14,7 +14,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use kproxide_testkit::require_packager;
+use kproxide_testkit::licenses::Shipped;
+use kproxide_testkit::{Image, Packager, require_packager};
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -32,8 +33,8 @@ fn the_same_program_gives_the_same_archive_and_another_one_another() {
     program.push(0);
     fs::write(&other, program).unwrap();
     let [one, again] = [&folders[0], &folders[1]]
-        .map(|folder| packager.image(packager.path(), folder.path()).unwrap());
-    let other = packager.image(&other, folders[2].path()).unwrap();
+        .map(|folder| stand_in(&packager, packager.path(), folder.path()).unwrap());
+    let other = stand_in(&packager, &other, folders[2].path()).unwrap();
 
     assert_eq!(one.digest, again.digest);
     assert!(fs::read(&one.archive).unwrap() == fs::read(&again.archive).unwrap());
@@ -47,7 +48,7 @@ fn the_archive_is_an_image_to_oci_and_to_docker_by_the_charts_name() {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
-    let image = packager.image(packager.path(), folder.path()).unwrap();
+    let image = stand_in(&packager, packager.path(), folder.path()).unwrap();
     let unpacked = folder.path().join("unpacked");
     let config = image.unpack(&unpacked, &folder.path().join("root"));
     let read = |path: &str| fs::read(unpacked.join(path)).unwrap();
@@ -118,12 +119,16 @@ fn the_archive_is_an_image_to_oci_and_to_docker_by_the_charts_name() {
 }
 
 #[test]
-fn the_image_holds_the_program_the_authorities_and_its_user_and_nothing_else() {
+fn the_image_holds_the_program_licences_the_authorities_and_its_user_and_nothing_else() {
     let Some(packager) = require_packager() else {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
-    let image = packager.image(packager.path(), folder.path()).unwrap();
+    let licenses = folder.path().join("text");
+    let text = Shipped::Image.third_party("x86_64").unwrap();
+    fs::write(&licenses, &text).unwrap();
+    let image = packager.image(packager.path(), &licenses, folder.path());
+    let image = image.unwrap();
     let root = folder.path().join("root");
     let config = image.unpack(&folder.path().join("unpacked"), &root);
 
@@ -137,9 +142,14 @@ fn the_image_holds_the_program_the_authorities_and_its_user_and_nothing_else() {
         "drwxr-xr-x 0/0 etc/ssl/certs/",
         "-rw-r--r-- 0/0 etc/ssl/certs/ca-certificates.crt",
         "-rwxr-xr-x 0/0 kproxide",
+        "drwxr-xr-x 0/0 licenses/",
+        "-rw-r--r-- 0/0 licenses/THIRD-PARTY.txt",
     ];
     assert_eq!(entries, expected);
     assert!(fs::read(root.join("kproxide")).unwrap() == fs::read(packager.path()).unwrap());
+    let licenses = root.join("licenses/THIRD-PARTY.txt");
+    assert!(fs::read_to_string(licenses).unwrap() == text);
+    assert!(text.contains("\nwasmtime 48."), "{text}");
     let users = fs::read_to_string(root.join("etc/passwd")).unwrap();
     assert_eq!(users, "kproxide:x:65532:65532:kproxide:/:/sbin/nologin\n");
 
@@ -198,7 +208,7 @@ fn a_program_that_the_image_could_not_start_is_refused_with_the_way_out() {
     let folder = tempfile::tempdir().unwrap();
     // Cargo links tests dynamically.
     let dynamic = std::env::current_exe().unwrap();
-    let refused = packager.image(&dynamic, folder.path()).unwrap_err();
+    let refused = stand_in(&packager, &dynamic, folder.path()).unwrap_err();
     assert!(
         refused.contains("-C target-feature=+crt-static"),
         "{refused}"
@@ -207,7 +217,7 @@ fn a_program_that_the_image_could_not_start_is_refused_with_the_way_out() {
     let program = folder.path().join("program");
     let image = |machine: u16, alignment: u64| {
         fs::write(&program, elf(machine, alignment)).unwrap();
-        packager.image(&program, folder.path())
+        stand_in(&packager, &program, folder.path())
     };
     const X86_64: u16 = 62;
     const AARCH64: u16 = 183;
@@ -221,8 +231,13 @@ fn a_program_that_the_image_could_not_start_is_refused_with_the_way_out() {
     assert!(refused.contains("x86-64 and arm64"), "{refused}");
 
     fs::write(&program, "#!/bin/sh\n").unwrap();
-    let refused = packager.image(&program, folder.path()).unwrap_err();
+    let refused = stand_in(&packager, &program, folder.path()).unwrap_err();
     assert!(refused.contains("program"), "{refused}");
+}
+
+/// The image of a stand-in for kproxide, and with one for the licences.
+fn stand_in(packager: &Packager, program: &Path, folder: &Path) -> Result<Image, String> {
+    packager.image(program, &repository().join("LICENSE"), folder)
 }
 
 /// A program of one segment and nothing in it.

@@ -182,6 +182,8 @@ const VERBS: [Row; 13] = [
             ("version", DONE),
             ("version -o json", DONE),
             ("version -o xml", BAD_INPUT),
+            ("version --licenses", ANYTHING_ELSE),
+            ("version --licenses -o json", BAD_INPUT),
         ],
     ),
 ];
@@ -386,6 +388,7 @@ impl Scratch {
         };
         let version: Value = serde_json::from_str(&scratch.answer("version -o json").out).unwrap();
         let text = |field: &str| version[field].as_str().unwrap_or("null").to_owned();
+        let program = Path::new(env!("CARGO_BIN_EXE_kproxide"));
         // A build that was told no commit says null.
         scratch.built = vec![
             (text("target"), "TARGET"),
@@ -395,6 +398,7 @@ impl Scratch {
             (format!("\"{}\"", text("wasmtime")), "\"VERSION\""),
             (format!("commit {}, ", text("commit")), ""),
             (format!("\"{}\"", text("commit")), "null"),
+            (program.parent().unwrap().display().to_string(), "PROGRAMS"),
         ];
         scratch
     }

@@ -116,6 +116,7 @@ fn the_assets_of_a_release_are_image_program_and_what_it_is_made_of() {
         r#"
         case "$1" in
           image) mkdir -p target; echo image >target/kproxide-0.1.0-amd64.tar ;;
+          licenses) echo "texts for the $2" ;;
           tree) printf 'kproxide v0.1.0 (/source)|Apache-2.0\nbitflags v2.0.0|MIT/Apache-2.0\n' ;;
           build) mkdir -p target/x86_64-unknown-linux-gnu/release; echo "$RUSTFLAGS" >target/x86_64-unknown-linux-gnu/release/kproxide ;;
         esac"#,
@@ -151,6 +152,20 @@ fn the_assets_of_a_release_are_image_program_and_what_it_is_made_of() {
     assert!(!script.contains("CARGO_PROFILE_"), "{script}");
     let [(_, flags)] = RELEASE_ENVIRONMENT;
     assert_eq!(String::from_utf8(program).unwrap().trim_end(), flags);
+    let mut tar = Command::new("tar");
+    let listed = tar.args(["--list", "--verbose", "--gzip", "--file"]);
+    let listed = listed.arg(stage.at("assets/kproxide-0.1.0-linux-amd64.tar.gz"));
+    let listed = words(&listed.output().unwrap());
+    let entry = |line: &str| format!("{} {}", &line[..10], line.rsplit(' ').next().unwrap());
+    let entries: Vec<String> = listed.lines().map(entry).collect();
+    let expected = [
+        "-rw-r--r-- kproxide",
+        "drwxr-xr-x licenses/",
+        "-rw-r--r-- licenses/THIRD-PARTY.txt",
+    ];
+    assert_eq!(entries, expected, "{listed}");
+    let texts = read("target/x86_64-unknown-linux-gnu/release/licenses/THIRD-PARTY.txt");
+    assert_eq!(texts, b"texts for the archive\n");
     let archive = read("assets/kproxide-0.1.0-linux-amd64.tar.gz");
     stage.run(&[".ci/assets", "assets"]);
     assert!(read("assets/kproxide-0.1.0-linux-amd64.tar.gz") == archive);

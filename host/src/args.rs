@@ -102,6 +102,9 @@ pub enum Command {
         /// Format of the output: JSON and YAML have `version`, `commit`, `target` and `wasmtime`
         #[arg(short, long, value_enum, default_value_t = Format::Text, value_name = "FORMAT")]
         output: Format,
+        /// Print the licences of what this program is made of instead
+        #[arg(long, conflicts_with = "output")]
+        licenses: bool,
     },
 }
 

@@ -32,15 +32,21 @@ fn the_image_starts_read_only_as_its_user_finds_proxmox_by_name_and_makes_a_mach
             return;
         };
         let folder = tempfile::tempdir().unwrap();
-        let image = match packager.image(&bench.binary, folder.path()) {
+        let licenses = folder.path().join("licenses");
+        fs::write(&licenses, "their texts").unwrap();
+        let image = match packager.image(&bench.binary, &licenses, folder.path()) {
             Ok(image) => image,
             // Only what somebody gave by KPROXIDE_E2E_BINARY.
             Err(reason) => return eprintln!("not shown: {reason}"),
         };
-        let again = packager.image(&bench.binary, &folder.path().join("again"));
+        let again = packager.image(&bench.binary, &licenses, &folder.path().join("again"));
         assert_eq!(again.unwrap().digest, image.digest);
         let root = folder.path().join("root");
         image.unpack(&folder.path().join("unpacked"), &root);
+
+        let mut version = Command::new(root.join("kproxide"));
+        let printed = version.args(["version", "--licenses"]).output().unwrap();
+        assert_eq!(printed.stdout, b"their texts", "{printed:?}");
 
         let sandbox = Sandbox::possible(&root).await;
         let pve_port = free_port().unwrap();

@@ -20,7 +20,7 @@ type file struct {
 	content []byte
 }
 
-// What the image holds besides kproxide. The folders that these are in come first.
+// What the image holds besides kproxide and its licences. The folders that these are in come first.
 func files() []file {
 	return []file{
 		{"etc/passwd", 0o644, fmt.Appendf(nil, "kproxide:x:%d:%d:kproxide:/:/sbin/nologin\n", userID, userID)},

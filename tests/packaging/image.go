@@ -40,6 +40,7 @@ func image(arguments []string) error {
 	flags := flag.NewFlagSet("image", flag.ContinueOnError)
 	binary := flags.String("binary", "", "the program, linked statically")
 	reference := flags.String("name", "", "repository and tag")
+	licenses := flags.String("licenses", "", "a file with those of what the program is made of")
 	version := flags.String("version", "", "for the label")
 	output := flags.String("output", "", "the archive")
 	if err := flags.Parse(arguments); err != nil {
@@ -53,7 +54,7 @@ func image(arguments []string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", *binary, err)
 	}
-	image, err := build(*binary, architecture, *version)
+	image, err := build(*binary, *licenses, architecture, *version)
 	if err != nil {
 		return err
 	}
@@ -98,12 +99,20 @@ func architectureOf(binary string) (string, error) {
 	return architecture, nil
 }
 
-func build(binary, architecture, version string) (v1.Image, error) {
+func build(binary, licenses, architecture, version string) (v1.Image, error) {
 	program, err := os.ReadFile(binary)
 	if err != nil {
 		return nil, err
 	}
-	content, err := rootFilesystem(append(files(), file{"kproxide", 0o755, program}))
+	texts, err := os.ReadFile(licenses)
+	if err != nil {
+		return nil, err
+	}
+	content, err := rootFilesystem(append(files(),
+		file{"kproxide", 0o755, program},
+		// Where the program looks for it: below its own folder.
+		file{"licenses/THIRD-PARTY.txt", 0o644, texts},
+	))
 	if err != nil {
 		return nil, err
 	}

@@ -1,7 +1,7 @@
 // Command packaging makes and checks what a release consists of, on machines that have
 // no container engine. The first argument says what to do:
 //
-//	packaging image -binary kproxide -name ghcr.io/kproxide/kproxide:0.1.0 -version 0.1.0 -output kproxide.tar
+//	packaging image -binary kproxide -licenses THIRD-PARTY.txt -name ghcr.io/kproxide/kproxide:0.1.0 -version 0.1.0 -output kproxide.tar
 //	packaging files FOLDER
 //	packaging actionlint .github/workflows/ci.yml
 //

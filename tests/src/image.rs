@@ -68,13 +68,13 @@ impl Packager {
         &self.path
     }
 
-    /// Makes the image of a program that was built for Linux and is linked statically, as `kproxide-VERSION-ARCHITECTURE.tar` in `folder`. The same program
-    /// gives the same bytes.
+    /// Makes the image of a program that was built for Linux and is linked statically, as `kproxide-VERSION-ARCHITECTURE.tar` in `folder`. `licenses` is the
+    /// file with those of others. The same files give the same bytes.
     ///
     /// # Errors
     ///
     /// The program cannot be started from an image without a C library; a file cannot be read or written.
-    pub fn image(&self, binary: &Path, folder: &Path) -> Result<Image, String> {
+    pub fn image(&self, binary: &Path, licenses: &Path, folder: &Path) -> Result<Image, String> {
         let Wanted {
             repository,
             version,
@@ -88,6 +88,8 @@ impl Packager {
                 .arg(format!("-version={version}"))
                 .arg("-binary")
                 .arg(binary)
+                .arg("-licenses")
+                .arg(licenses)
                 .arg("-output")
                 .arg(&unnamed),
         )?;

@@ -63,7 +63,8 @@ pub fn main(cli: Cli) -> Result<Exit, Box<dyn Error>> {
         Command::Policy(args) => return policy::run(&args, &mut out),
         #[cfg(feature = "init")]
         Command::Completions { shell } => completions::print(shell, &mut out)?,
-        Command::Version { output } => version::print(output, &mut out)?,
+        Command::Version { licenses: true, .. } => version::print_licenses(&mut out)?,
+        Command::Version { output, .. } => version::print(output, &mut out)?,
     }
     Ok(Exit::Success)
 }

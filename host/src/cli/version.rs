@@ -2,8 +2,9 @@
 
 use std::env::consts::{ARCH, OS};
 use std::error::Error;
-use std::fmt;
 use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::{env, fmt, fs, io};
 
 use serde::Serialize;
 
@@ -11,6 +12,20 @@ use crate::args::Format;
 
 /// The engine of policies. It does not say so itself; a test compares this with `Cargo.lock`.
 const WASMTIME: &str = "48.0.8";
+
+/// The licences of others, beside the program in the image and in a release's archive (`tests/src/licenses`). They are not built in: each build would have to
+/// ask Cargo what it links, that of the demo too.
+const LICENSES: &str = "licenses/THIRD-PARTY.txt";
+
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "--licenses: cannot read {}, which stands beside the program in the image and in a release's archive (of a program that you built, \
+     `cargo licenses archive` prints it)", .path.display()
+)]
+struct NoLicenses {
+    path: PathBuf,
+    source: io::Error,
+}
 
 /// Stable: fields may be added.
 #[derive(Debug, Serialize)]
@@ -31,6 +46,18 @@ pub(super) fn print(format: Format, out: &mut impl Write) -> Result<(), Box<dyn 
         Format::Text => Ok(writeln!(out, "{version}")?),
         format @ (Format::Json | Format::Yaml) => super::plan::print(out, format, &version),
     }
+}
+
+/// # Errors
+/// The file does not stand beside this program, or the output is closed.
+pub(super) fn print_licenses(out: &mut impl Write) -> Result<(), Box<dyn Error>> {
+    print_licenses_of(&env::current_exe()?, out)
+}
+
+fn print_licenses_of(program: &Path, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
+    let path = program.with_file_name(LICENSES);
+    let text = fs::read(&path).map_err(|source| NoLicenses { path, source })?;
+    Ok(out.write_all(&text)?)
 }
 
 impl Version {
@@ -112,6 +139,26 @@ mod tests {
         );
         version.commit = None;
         assert!(!version.to_string().contains("commit"), "{version}");
+    }
+
+    #[test]
+    fn licences_are_those_beside_the_program_and_without_them_the_way_to_get_them_is_said() {
+        let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let mut out = Vec::new();
+        for (folder, text) in folders.iter().zip(["of the one", "of the other"]) {
+            let program = folder.path().join("kproxide");
+            let error = print_licenses_of(&program, &mut out)
+                .unwrap_err()
+                .to_string();
+            let missing = folder.path().join("licenses/THIRD-PARTY.txt");
+            assert!(error.contains(missing.to_str().unwrap()), "{error}");
+            assert!(error.contains("cargo licenses archive"), "{error}");
+
+            fs::create_dir(folder.path().join("licenses")).unwrap();
+            fs::write(&missing, text).unwrap();
+            print_licenses_of(&program, &mut out).unwrap();
+            assert_eq!(String::from_utf8(std::mem::take(&mut out)).unwrap(), text);
+        }
     }
 
     #[test]

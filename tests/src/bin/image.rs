@@ -1,9 +1,12 @@
 //! `cargo image`: the container image of this state of the sources, and how to bring it to a cluster.
 
+use std::env::consts::ARCH;
+use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 
-use kproxide_testkit::{require_packager, shipped_binary};
+use kproxide_testkit::licenses::Shipped;
+use kproxide_testkit::{Image, Packager, require_packager, shipped_binary};
 
 #[expect(
     clippy::print_stdout,
@@ -23,8 +26,7 @@ fn main() -> ExitCode {
     let Some(packager) = require_packager() else {
         return ExitCode::FAILURE;
     };
-    let binary = shipped_binary(target);
-    match packager.image(&binary, target) {
+    match image(&packager, target) {
         Ok(image) => {
             println!("{image}");
             ExitCode::SUCCESS
@@ -34,4 +36,11 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn image(packager: &Packager, target: &Path) -> Result<Image, String> {
+    let licenses = target.join("THIRD-PARTY.txt");
+    let text = Shipped::Image.third_party(ARCH)?;
+    fs::write(&licenses, text).map_err(|error| format!("{}: {error}", licenses.display()))?;
+    packager.image(&shipped_binary(target), &licenses, target)
 }
