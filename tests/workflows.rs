@@ -16,7 +16,7 @@ fn workflows() -> Vec<PathBuf> {
     let folder = fs::read_dir(repository().join(".github/workflows")).unwrap();
     let mut workflows: Vec<_> = folder.map(|entry| entry.unwrap().path()).collect();
     workflows.sort();
-    assert_eq!(workflows.len(), 2, "{workflows:?}");
+    assert_eq!(workflows.len(), 3, "{workflows:?}");
     workflows
 }
 
@@ -237,6 +237,86 @@ fn a_release_publishes_one_image_for_both_architectures_the_chart_and_signatures
     assert_eq!(sums.lines().count(), 3, "{sums}");
 }
 
+#[test]
+fn advisories_are_looked_for_each_night_and_before_a_release_over_all_lock_files() {
+    let read = |path: &str| fs::read_to_string(repository().join(path)).unwrap();
+    let parsed = |name: &str| -> Value {
+        serde_saphyr::from_str(&read(&format!(".github/workflows/{name}.yml"))).unwrap()
+    };
+    let looks = |job: &Value| {
+        let steps = job["steps"].as_array().unwrap();
+        steps.iter().any(|step| step["run"] == ".ci/deny")
+    };
+    let nightly = parsed("advisories");
+    let cron = nightly["on"]["schedule"][0]["cron"].as_str().unwrap();
+    assert!(cron.ends_with(" * * *"), "{cron}");
+    assert!(nightly["jobs"].as_object().unwrap().values().any(looks));
+    let release = parsed("release");
+    let needed = release["jobs"]["publish"]["needs"].as_array().unwrap();
+    assert!(
+        needed
+            .iter()
+            .any(|job| looks(&release["jobs"][job.as_str().unwrap()]))
+    );
+    // It has no network.
+    assert!(!read(".ci/run").contains("deny"));
+
+    let stage = Stage::set();
+    let cargo = |does: &str| stage.stand_in("cargo", does);
+    cargo("case \"$*\" in *' --version') echo cargo-deny 0.20.2 ;; *a/Cargo.toml*) exit 1 ;; esac");
+    let git = |arguments: &[&str]| {
+        let mut git = Command::new("git");
+        let done = git
+            .args(arguments)
+            .current_dir(stage.folder.path())
+            .output()
+            .unwrap();
+        assert!(done.status.success(), "{}", words(&done));
+    };
+    git(&["init", "--quiet"]);
+    let refused = stage.run(&[".ci/deny"]);
+    assert!(
+        words(&refused).contains("git tracks no Cargo.lock"),
+        "{}",
+        words(&refused)
+    );
+    for lock in [
+        "Cargo.lock",
+        "a/Cargo.lock",
+        "b/c/Cargo.lock",
+        "b/d/Cargo.lock",
+    ] {
+        fs::create_dir_all(stage.at(lock).parent().unwrap()).unwrap();
+        fs::write(stage.at(lock), "").unwrap();
+    }
+    git(&["add", "Cargo.lock", "a/Cargo.lock", "b/c/Cargo.lock"]);
+    // One that fails hides no other.
+    let done = stage.run(&[".ci/deny"]);
+    let asked: Vec<_> = stage
+        .calls()
+        .into_iter()
+        .filter(|call| call.contains("check"))
+        .collect();
+    assert_eq!(
+        asked,
+        ["Cargo.toml", "a/Cargo.toml", "b/c/Cargo.toml"].map(|manifest| {
+            format!("cargo deny --locked --manifest-path {manifest} --config deny.toml check")
+        })
+    );
+    assert!(!done.status.success(), "a/Cargo.lock has failed");
+    cargo("echo cargo-deny 0.20.2");
+    let done = stage.run(&[".ci/deny"]);
+    assert!(done.status.success(), "{}", words(&done));
+    // Another version may know another deny.toml.
+    cargo("echo cargo-deny 0.1.0");
+    stage.run(&[".ci/deny"]);
+    let calls = stage.calls();
+    assert!(
+        calls.contains(&"cargo install --locked cargo-deny@0.20.2".to_owned()),
+        "{calls:?}"
+    );
+}
+
 /// A copy of what the scripts read, and a folder of stand-ins that is searched first.
 struct Stage {
     folder: TempDir,
@@ -247,6 +327,7 @@ impl Stage {
         let folder = tempfile::tempdir().unwrap();
         for file in [
             ".ci/assets",
+            ".ci/deny",
             ".ci/publish",
             ".ci/sbom",
             "charts/kproxide/Chart.yaml",
