@@ -6,6 +6,7 @@
     reason = "a test that cannot ask Cargo has failed"
 )]
 
+mod copies;
 mod layers;
 mod licenses;
 
