@@ -16,7 +16,7 @@ fn workflows() -> Vec<PathBuf> {
     let folder = fs::read_dir(repository().join(".github/workflows")).unwrap();
     let mut workflows: Vec<_> = folder.map(|entry| entry.unwrap().path()).collect();
     workflows.sort();
-    assert_eq!(workflows.len(), 3, "{workflows:?}");
+    assert_eq!(workflows.len(), 4, "{workflows:?}");
     workflows
 }
 
@@ -317,6 +317,29 @@ fn advisories_are_looked_for_each_night_and_before_a_release_over_all_lock_files
     );
 }
 
+#[test]
+fn a_night_runs_every_test_and_seeds_that_no_other_night_runs() {
+    let workflow = fs::read_to_string(repository().join(".github/workflows/nightly.yml")).unwrap();
+    assert!(workflow.contains("schedule:") && workflow.contains("run: .ci/nightly"));
+
+    let stage = Stage::set();
+    stage.stand_in("cargo", "");
+    let first_of = |now: &str| -> u64 {
+        stage.stand_in("date", &format!("echo {now}"));
+        let done = stage.run(&[".ci/nightly"]);
+        assert!(done.status.success(), "{}", words(&done));
+        let calls = stage.calls();
+        assert!(calls.contains(&"cargo verify-all".to_owned()), "{calls:?}");
+        let seeds = calls.last().unwrap();
+        let first = seeds.strip_prefix("cargo sim --seeds 1000 --first ");
+        first.unwrap_or_else(|| panic!("{seeds}")).parse().unwrap()
+    };
+    let [night, next] = ["1796000000", "1796086400"].map(first_of);
+    assert_eq!(next, night + 1000);
+    // Slices have seeds of their own: `tests/simulation.rs`.
+    assert!(night > 100_000 + 1_000_000 * 60);
+}
+
 /// A copy of what the scripts read, and a folder of stand-ins that is searched first.
 struct Stage {
     folder: TempDir,
@@ -328,6 +351,7 @@ impl Stage {
         for file in [
             ".ci/assets",
             ".ci/deny",
+            ".ci/nightly",
             ".ci/publish",
             ".ci/sbom",
             "charts/kproxide/Chart.yaml",
