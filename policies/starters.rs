@@ -76,7 +76,6 @@ fn go() -> Box<dyn WorldGenerator> {
     let options = wit_bindgen_go::Opts {
         // It would be by whatever gofmt this computer has.
         format: wit_bindgen_go::Format::False,
-        quiet: true,
         ..wit_bindgen_go::Opts::default()
     };
     options.build()

@@ -201,3 +201,51 @@ fn exported(module: &str) -> BTreeSet<String> {
     let names = names.map(|name| name.rsplit(" as ").next().unwrap_or(name).trim());
     names.map(str::to_owned).collect()
 }
+
+/// Packages with the features that they are built with, once for each set of them; those of build scripts and macros too.
+fn built(arguments: &[&str]) -> BTreeSet<String> {
+    let tree = cargo(&[&["tree", "--prefix=none", "--format={p} [{f}]"], arguments].concat());
+    let lines = tree
+        .lines()
+        .filter_map(|line| line.split_inclusive(']').next());
+    let lines = lines.filter(|line| line.contains(" v"));
+    lines.map(str::to_owned).collect()
+}
+
+/// A feature that only a test brings in is another build of the crate and of all above it, for CI and for a newcomer who tries `cargo demo` and then `cargo verify`.
+#[test]
+fn the_tests_are_built_of_what_the_demo_is_built_of() {
+    let demo = built(&["--package=kproxide", "--edges=normal,build"]);
+    let tests = built(&["--workspace", "--edges=normal,build,dev"]);
+    assert!(
+        demo.iter().any(|line| line.starts_with("tokio v")),
+        "{demo:?}"
+    );
+    let again: Vec<_> = demo.difference(&tests).collect();
+    assert!(
+        again.is_empty(),
+        "`cargo verify` builds these again, with other features: {again:#?}"
+    );
+}
+
+/// Build scripts and macros share the crates of the program if they ask for the same features: `build-dependencies` of `policies/Cargo.toml`.
+#[test]
+fn the_demo_builds_no_crate_of_one_version_twice() {
+    let demo = built(&["--package=kproxide", "--edges=normal,build"]);
+    let mut before = BTreeSet::new();
+    let versions = demo.iter().filter_map(|line| line.split(" [").next());
+    let twice = versions.filter(|version| !before.insert(*version));
+    let twice: Vec<_> = twice
+        .filter_map(|version| version.split(' ').next())
+        .collect();
+    // Seconds, and of no version that we could ask for.
+    assert_eq!(
+        twice,
+        [
+            "cranelift-bitset",
+            "object",
+            "pulley-interpreter",
+            "wasmtime-internal-core"
+        ]
+    );
+}

@@ -9,7 +9,7 @@ import (
 )
 
 // Text is the kind of attributes that are texts.
-const Text = Value_Text
+const Text = ValueText
 
 // Describe says what the policy is.
 func Describe() Info {
