@@ -12,6 +12,8 @@ use std::{env, fs};
 
 use sha2::{Digest, Sha256};
 
+#[path = "bindings.rs"]
+mod bindings;
 #[cfg(feature = "starters")]
 #[path = "starters.rs"]
 mod starters;
@@ -73,6 +75,7 @@ fn rerun_if_changed(workspace: &Path, names: &[&str]) {
     }
     for file in [
         "policies/build.rs",
+        "policies/bindings.rs",
         "policies/sdk/src",
         "policies/sdk/Cargo.toml",
         "wit",
@@ -169,7 +172,9 @@ fn build_guests(workspace: &Path, target_dir: &Path, names: &[&str]) {
         "CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER",
         "wasm-component-ld",
     );
-    cargo.env("CARGO_ENCODED_RUSTFLAGS", rustflags(workspace));
+    let bindings = bindings::for_guests(workspace, target_dir);
+    cargo.env("CARGO_ENCODED_RUSTFLAGS", rustflags(workspace, &bindings));
+    cargo.env("KPROXIDE_BINDINGS", &bindings);
 
     let output = cargo
         .output()
@@ -201,17 +206,21 @@ fn steers_the_compiler(name: &str) -> bool {
         || ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_INCREMENTAL"].contains(&name)
 }
 
-/// Takes the places of sources on this machine out of panic messages. Being set, it also hides flags that a user has in
-/// a cargo configuration of their own. Flags are separated as cargo expects it.
-fn rustflags(workspace: &Path) -> String {
+/// Takes the places of sources on this machine out of panic messages, and has the bindings included that were made here. Being set, it also hides flags that a
+/// user has in a cargo configuration of their own. Flags are separated as cargo expects it.
+fn rustflags(workspace: &Path, bindings: &Path) -> String {
     let home =
         env::var("CARGO_HOME").or_else(|_| env::var("HOME").map(|home| format!("{home}/.cargo")));
     let mut places = vec![(workspace.display().to_string(), "kproxide")];
     places.extend(home.map(|home| (home, "cargo")));
-    let flags = places
+    // The last that fits counts, and this may be within the workspace.
+    places.push((bindings.display().to_string(), "bindings"));
+    let places = places
         .iter()
         .map(|(place, name)| format!("--remap-path-prefix={place}={name}"));
-    flags.collect::<Vec<_>>().join("\u{1f}")
+    // Generated code is unsafe, which nothing written by hand may be. The lints see all of that elsewhere: where the guests are built as libraries.
+    let bindings = ["--cfg=kproxide_bindings", "--cap-lints=warn"].map(str::to_owned);
+    places.chain(bindings).collect::<Vec<_>>().join("\u{1f}")
 }
 
 /// Copies the components to `OUT_DIR` and writes the table that `lib.rs` includes.

@@ -5,10 +5,9 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use wit_bindgen_core::wit_parser::Resolve;
-use wit_bindgen_core::{Files, WorldGenerator};
+use wit_bindgen_core::WorldGenerator;
 
-use crate::{fail, write};
+use crate::{bindings, fail, write};
 
 const WORLDS: [(&str, &str); 3] = [
     ("host-selection", "host-selection-policy"),
@@ -34,7 +33,7 @@ pub(crate) fn embed(workspace: &Path, out: &Path) {
     }
     for (kind, world) in WORLDS {
         for (language, generator) in [("c", c()), ("go", go())] {
-            for (path, bytes) in bindings(workspace, world, generator) {
+            for (path, bytes) in bindings::of(workspace, world, generator) {
                 let file = out.join("bindings").join(language).join(kind).join(&path);
                 fs::create_dir_all(file.parent().expect("it is in a folder"))
                     .unwrap_or_else(|error| fail(&format!("{}: {error}", file.display())));
@@ -79,22 +78,4 @@ fn go() -> Box<dyn WorldGenerator> {
         ..wit_bindgen_go::Opts::default()
     };
     options.build()
-}
-
-fn bindings(
-    workspace: &Path,
-    world: &str,
-    mut generator: Box<dyn WorldGenerator>,
-) -> Vec<(String, Vec<u8>)> {
-    let mut resolve = Resolve::default();
-    let mut files = Files::default();
-    let made = resolve
-        .push_path(workspace.join("wit/policy.wit"))
-        .and_then(|(package, _)| resolve.select_world(&[package], Some(world)))
-        .and_then(|world| generator.generate(&mut resolve, world, &mut files));
-    made.unwrap_or_else(|error| fail(&format!("no bindings for the world {world}: {error:#}")));
-    let files = files.iter();
-    files
-        .map(|(path, bytes)| (path.to_owned(), bytes.to_vec()))
-        .collect()
 }

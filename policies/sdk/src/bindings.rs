@@ -2,6 +2,8 @@
 //!
 //! The macros generate the only unsafe code in the repository: it lifts and lowers values between WebAssembly and Rust.
 //! The lint that forbids unsafe code leaves generated code alone, so that it holds for everything written by hand.
+//!
+//! Where kproxide builds its own policies, the same code has been generated before (`policies/bindings.rs`): another option here is another there.
 #![allow(
     unreachable_pub,
     clippy::allow_attributes_without_reason,
@@ -9,6 +11,9 @@
 )]
 
 pub mod host_selection {
+    #[cfg(kproxide_bindings)]
+    include!(concat!(env!("KPROXIDE_BINDINGS"), "/host_selection.rs"));
+    #[cfg(not(kproxide_bindings))]
     wit_bindgen::generate!({
         world: "host-selection-policy",
         path: "../../wit",
@@ -20,6 +25,9 @@ pub mod host_selection {
 }
 
 pub mod scale_down {
+    #[cfg(kproxide_bindings)]
+    include!(concat!(env!("KPROXIDE_BINDINGS"), "/scale_down.rs"));
+    #[cfg(not(kproxide_bindings))]
     wit_bindgen::generate!({
         world: "scale-down-policy",
         path: "../../wit",
@@ -35,6 +43,9 @@ pub mod scale_down {
 }
 
 pub mod labels {
+    #[cfg(kproxide_bindings)]
+    include!(concat!(env!("KPROXIDE_BINDINGS"), "/labels.rs"));
+    #[cfg(not(kproxide_bindings))]
     wit_bindgen::generate!({
         world: "label-policy",
         path: "../../wit",
