@@ -184,7 +184,7 @@ fn commit() -> String {
 fn the_image_says_of_which_commit_it_is() {
     let mut again = Command::new(std::env::current_exe().unwrap());
     let tests = [
-        "the_image_holds_the_program_the_authorities_and_its_user_and_nothing_else",
+        "the_image_holds_the_program_licences_the_authorities_and_its_user_and_nothing_else",
         "containerfile::the_containerfile_and_cargo_image_make_the_same_image",
     ];
     let output = again

@@ -75,7 +75,7 @@ impl Shipped {
     ///
     /// What Cargo says of a failure.
     pub fn libraries(self, architecture: &str) -> Result<Vec<Library>, String> {
-        // Asked once: for both architectures, of which no crate is linked that its tree lacks.
+        // Asked once, for both architectures: what one of them does not link, its tree lacks.
         static METADATA: LazyLock<Result<String, String>> = LazyLock::new(|| {
             let platforms = [
                 "x86_64-unknown-linux-gnu",
