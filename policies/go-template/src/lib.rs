@@ -21,12 +21,9 @@ use kproxide_policy_sdk::{
 };
 
 pub use settings::{Settings, TaintTemplate};
-use template::{Compiled, Variables};
+use template::{Compiled, Compiler, Variables};
 
 pub struct GoTemplate;
-
-/// Parsed, they take some hundred times their bytes, of the 64 MiB that kproxide lets a policy have.
-const TEMPLATES_BYTES_MAX: usize = 256 << 10;
 
 impl Policy for GoTemplate {
     const ABOUT: About = About {
@@ -70,30 +67,24 @@ impl Templates {
             annotations,
             taints,
         } = settings;
-        let values = taints.iter().map(|taint| &taint.value);
-        let texts = labels.values().chain(annotations.values()).chain(values);
-        let bytes: usize = texts.map(String::len).sum();
-        if bytes > TEMPLATES_BYTES_MAX {
-            return Err(PolicyError::invalid_settings(format!(
-                "the templates have {bytes} bytes; all together may have {TEMPLATES_BYTES_MAX}"
-            )));
-        }
-        let empty = template::empty();
-        let compile_all = |what, templates: &BTreeMap<String, String>| {
+        let mut compiler = Compiler::default();
+        let mut compile_all = |what, templates: &BTreeMap<String, String>| {
             templates
                 .iter()
-                .map(|(key, template)| Compiled::new(&empty, what, key, template))
+                .map(|(key, template)| compiler.compile(what, key, template))
                 .collect::<Result<Vec<_>, _>>()
         };
+        let labels = compile_all("label", labels)?;
+        let annotations = compile_all("annotation", annotations)?;
         let taints = taints.iter().map(|taint| {
             let TaintTemplate { key, value, effect } = taint;
             syntax::check_effect(effect)
                 .map_err(|why| PolicyError::invalid_settings(format!("taint {key:?}: {why}")))?;
-            Ok((Compiled::new(&empty, "taint", key, value)?, effect.clone()))
+            Ok((compiler.compile("taint", key, value)?, effect.clone()))
         });
         Ok(Templates {
-            labels: compile_all("label", labels)?,
-            annotations: compile_all("annotation", annotations)?,
+            labels,
+            annotations,
             taints: taints.collect::<Result<_, PolicyError>>()?,
         })
     }

@@ -7,12 +7,14 @@ use gotmpl::parse::Parser;
 use gotmpl::{Template, TemplateError, Value};
 use kproxide_policy_sdk::{Attribute, Hypervisor, Machine, PolicyError, Value as Fact};
 
-use crate::actions::{check_blocks, without_trimming_comments};
+use crate::actions::checked;
 use crate::functions::{self, Bounded};
 use crate::resolve::resolve;
 use crate::syntax;
 
-/// Labels are short: what takes more than this is a mistake.
+/// Labels are short: what takes more than this is a mistake. Parsed and rendered, texts of this length take a third of the
+/// instructions that kproxide lets a policy have, and a tenth of the memory.
+const TEXT_BYTES_MAX: usize = 64 << 10;
 const RANGES_MAX: u64 = 10_000;
 const OUTPUT_BYTES_MAX: usize = 64 << 10;
 /// How much of a template an error shows.
@@ -90,25 +92,35 @@ fn attributes(attributes: &[Attribute]) -> Value {
     Value::from(of_each.collect::<BTreeMap<_, _>>())
 }
 
-/// A parsed template and what it is for.
-pub(crate) struct Compiled {
-    what: &'static str,
-    pub(crate) key: String,
-    template: Template,
+/// What makes templates of texts.
+pub(crate) struct Compiler {
+    /// What each begins as: the functions are dear to list.
+    empty: Template,
+    /// How many bytes of text are still taken.
+    left: usize,
 }
 
-impl Compiled {
-    /// Checks the key and parses the template of a label, an annotation or a taint (`what`). All of one policy are made of
-    /// the same `empty` one.
-    pub(crate) fn new(
-        empty: &Template,
+impl Default for Compiler {
+    fn default() -> Compiler {
+        let empty = Template::new(WHOLE).funcs(functions::all());
+        Compiler {
+            empty: empty.max_range_iters(RANGES_MAX),
+            left: TEXT_BYTES_MAX,
+        }
+    }
+}
+
+impl Compiler {
+    /// Checks the key and parses the template of a label, an annotation or a taint (`what`).
+    pub(crate) fn compile(
+        &mut self,
         what: &'static str,
         key: &str,
         text: &str,
     ) -> Result<Compiled, PolicyError> {
         syntax::check_key(key)
             .map_err(|why| PolicyError::invalid_settings(format!("{what}: {why}")))?;
-        let template = parse(empty.clone(), text).map_err(|why| {
+        let template = self.parse(text).map_err(|why| {
             let shown: String = text.chars().take(SHOWN_CHARS_MAX).collect();
             let dots = if shown.len() < text.len() { "…" } else { "" };
             PolicyError::invalid_settings(format!(
@@ -122,6 +134,43 @@ impl Compiled {
         })
     }
 
+    fn parse(&mut self, text: &str) -> Result<Template, String> {
+        let too_long = || format!("all templates together have more than {TEXT_BYTES_MAX} bytes");
+        // Up to here, what is wrong in it says more than that it is too long.
+        if text.len() > 4 * TEXT_BYTES_MAX {
+            return Err(too_long());
+        }
+        let checked = checked(text)?;
+        self.left = self.left.checked_sub(text.len()).ok_or_else(too_long)?;
+        let text = &*checked;
+        let parsed = Parser::new(text, "{{", "}}").and_then(Parser::parse);
+        let (whole, defined) = parsed.map_err(parse_cause)?;
+        let defined = defined.into_iter();
+        let defined = defined.map(|define| (define.name.to_string(), define.body));
+        let mut template = self.empty.clone();
+        for (name, mut tree) in [(WHOLE.to_owned(), whole)].into_iter().chain(defined) {
+            resolve(text, &mut tree)?;
+            match template.lookup(&name) {
+                // As Go does it: one that is empty defines nothing again.
+                Some(_) if tree.is_empty_tree() => {}
+                Some(before) if !before.is_empty_tree() => {
+                    return Err(format!("the template {name:?} is defined twice"));
+                }
+                _ => template = template.add_parse_tree(&name, tree),
+            }
+        }
+        Ok(template)
+    }
+}
+
+/// A parsed template and what it is for.
+pub(crate) struct Compiled {
+    what: &'static str,
+    pub(crate) key: String,
+    template: Template,
+}
+
+impl Compiled {
     /// Renders the template and holds the result against `check`.
     pub(crate) fn render_checked(
         &self,
@@ -164,37 +213,8 @@ impl Compiled {
     }
 }
 
-/// What every template is made of: the functions, which are dear to list.
-pub(crate) fn empty() -> Template {
-    Template::new(WHOLE)
-        .funcs(functions::all())
-        .max_range_iters(RANGES_MAX)
-}
-
 /// The name of a template among those that it defines: as in Go for one without a name.
 const WHOLE: &str = "";
-
-fn parse(empty: Template, text: &str) -> Result<Template, String> {
-    check_blocks(text)?;
-    let text = &*without_trimming_comments(text);
-    let parsed = Parser::new(text, "{{", "}}").and_then(Parser::parse);
-    let (whole, defined) = parsed.map_err(parse_cause)?;
-    let defined = defined.into_iter();
-    let defined = defined.map(|define| (define.name.to_string(), define.body));
-    let mut template = empty;
-    for (name, mut tree) in [(WHOLE.to_owned(), whole)].into_iter().chain(defined) {
-        resolve(text, &mut tree)?;
-        match template.lookup(&name) {
-            // As Go does it: one that is empty defines nothing again.
-            Some(_) if tree.is_empty_tree() => {}
-            Some(before) if !before.is_empty_tree() => {
-                return Err(format!("the template {name:?} is defined twice"));
-            }
-            _ => template = template.add_parse_tree(&name, tree),
-        }
-    }
-    Ok(template)
-}
 
 fn parse_cause(error: TemplateError) -> String {
     if let TemplateError::Parse {
