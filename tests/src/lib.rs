@@ -7,7 +7,7 @@
 //!                                            └──► PodLauncher::launch ──► RunningPod
 //! ```
 //!
-//! [`shipped_binary`] builds what is shipped, [`release_binary`] what the tests run of it, [`Packager`] the image of it with the [`licenses`] of what it is made of, [`Promtool`] checks metrics and alerts. [`oracle::Scheduler`] says what kube-scheduler's filters say.
+//! [`shipped_binary`] builds what is shipped, [`release_binary`] what the tests run of it, [`Packager`] the image of it with the [`licenses`] of what it is made of, [`Promtool`] checks metrics and alerts, [`TextTemplate`] renders templates as Go does. [`oracle::Scheduler`] says what kube-scheduler's filters say.
 //!
 //! Nothing here depends on the `kproxide` package. Tests that need its binary live in that package, hand the path over,
 //! and see of kproxide what a user sees: objects, logs, exit codes.
@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 mod cargo;
 mod eventually;
 mod go;
+mod gotemplate;
 mod image;
 mod promtool;
 mod release;
@@ -32,6 +33,7 @@ pub mod oracle;
 pub use cargo::ask_cargo;
 pub use controlplane::{ControlPlane, Options, Programs, require_controlplane};
 pub use eventually::{Probe, eventually};
+pub use gotemplate::{Rendered, TextTemplate, require_text_template};
 pub use image::{Image, Packager, require_packager};
 pub use kubelet::{PodLauncher, RunningPod};
 pub use promtool::{Promtool, require_promtool};

@@ -4,6 +4,7 @@ mod answers;
 mod blocking;
 mod bytes;
 mod later;
+mod templates;
 mod twins;
 
 use super::*;

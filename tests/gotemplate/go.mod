@@ -1,0 +1,3 @@
+module kproxide.dev/tests/gotemplate
+
+go 1.26.7
