@@ -204,7 +204,8 @@ fn exported(module: &str) -> BTreeSet<String> {
 
 /// Packages with the features that they are built with, once for each set of them; those of build scripts and macros too.
 fn built(arguments: &[&str]) -> BTreeSet<String> {
-    let tree = cargo(&[&["tree", "--prefix=none", "--format={p} [{f}]"], arguments].concat());
+    let tree =
+        ask_cargo(&[&["tree", "--prefix=none", "--format={p} [{f}]"], arguments].concat()).unwrap();
     let lines = tree
         .lines()
         .filter_map(|line| line.split_inclusive(']').next());
