@@ -39,7 +39,7 @@ pub const GROUPS: [Group; 9] = [
     Group {
         word: "floors",
         one_in: 8,
-        salt: "",
+        salt: "614",
         brought_by: &[
             "host/simulator/",
             "host/planner/src/claim/",
@@ -49,13 +49,13 @@ pub const GROUPS: [Group; 9] = [
     Group {
         word: "days",
         one_in: 8,
-        salt: "",
+        salt: "616",
         brought_by: &["tests/simulation/days"],
     },
     Group {
         word: "languages",
         one_in: 4,
-        salt: "",
+        salt: "859",
         brought_by: &["policies/", "wit/", "examples/policies/"],
     },
     Group {
@@ -67,13 +67,13 @@ pub const GROUPS: [Group; 9] = [
     Group {
         word: "helm",
         one_in: 4,
-        salt: "",
+        salt: "504",
         brought_by: &["charts/"],
     },
     Group {
         word: "e2e",
         one_in: 4,
-        salt: "",
+        salt: "908",
         brought_by: &["tests/e2e/"],
     },
 ];

@@ -95,7 +95,9 @@ fn the_sdk_of_a_new_policy_asks_for_what_the_workspace_has() {
             let line = text.lines().find(|line| line.starts_with(dependency));
             line.map(str::to_owned)
         };
-        assert_eq!(of(&sdk), of(workspace), "{dependency}");
+        // kproxide's own build makes the bindings without the macro.
+        let sdk = of(&sdk).map(|line| line.replace("\"macros\", ", ""));
+        assert_eq!(sdk, of(workspace), "{dependency}");
     }
 }
 
