@@ -103,7 +103,11 @@ pub fn ignored(source: &str) -> (BTreeMap<String, String>, Vec<String>) {
         let named = line
             .strip_prefix("async fn ")
             .or_else(|| line.strip_prefix("fn "));
-        if let Some(reason) = line.strip_prefix("#[ignore") {
+        // With a backslash it is a text about sources.
+        let attribute = line
+            .strip_prefix("#[ignore")
+            .filter(|_| !line.contains('\\'));
+        if let Some(reason) = attribute {
             word = reason
                 .strip_prefix(" = \"tier: ")
                 .and_then(|rest| rest.strip_suffix("\"]"))
