@@ -517,13 +517,13 @@ fn a_package_that_is_not_tracked_or_no_member_is_found() {
         "packages": [
             package("serde", Some(CRATES_IO), "/registry/serde/Cargo.toml"),
             package("git", Some("git+https://example.com/a"), "/git/a/Cargo.toml"),
-            package("ours", None, "/root/a/Cargo.toml"),
-            package("new", None, "/root/new/Cargo.toml"),
+            package("ours", None, "/repository/a/Cargo.toml"),
+            package("new", None, "/repository/new/Cargo.toml"),
             package("outside", None, "/elsewhere/a/Cargo.toml"),
-            package("no-member", None, "/root/b/Cargo.toml"),
+            package("no-member", None, "/repository/b/Cargo.toml"),
         ],
     });
     let tracked = files(&[("a/Cargo.toml", ""), ("b/Cargo.toml", "")]);
-    let found = untracked(&metadata, Path::new("/root"), &tracked);
+    let found = untracked(&metadata, Path::new("/repository"), &tracked);
     assert_eq!(found, ["git", "new", "outside", "no-member"]);
 }

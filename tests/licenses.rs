@@ -11,9 +11,9 @@ use spdx::{Expression, Licensee, ParseMode};
 
 const ARCHITECTURES: [&str; 2] = ["x86_64", "aarch64"];
 
-/// The list of `deny.toml`, by which cargo-deny judges too.
+/// The list of `.cargo/deny.toml`, by which cargo-deny judges too.
 fn allowed() -> Vec<Licensee> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deny.toml");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.cargo/deny.toml");
     let file: toml::Table = fs::read_to_string(path).unwrap().parse().unwrap();
     let names = file["licenses"]["allow"].as_array().unwrap();
     let names = names.iter().map(|name| name.as_str().unwrap());

@@ -300,7 +300,9 @@ fn advisories_are_looked_for_each_night_and_before_a_release_over_all_lock_files
     assert_eq!(
         asked,
         ["Cargo.toml", "a/Cargo.toml", "b/c/Cargo.toml"].map(|manifest| {
-            format!("cargo deny --locked --manifest-path {manifest} --config deny.toml check")
+            format!(
+                "cargo deny --locked --manifest-path {manifest} --config .cargo/deny.toml check"
+            )
         })
     );
     assert!(!done.status.success(), "a/Cargo.lock has failed");
