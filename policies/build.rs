@@ -62,6 +62,9 @@ fn main() {
     }
     #[cfg(feature = "starters")]
     starters::embed(workspace, &out);
+    let stub = wat::parse_file(workspace.join("policies/preview1.wat"))
+        .unwrap_or_else(|error| fail(&error.to_string()));
+    write(&out.join("preview1.wasm"), &stub);
 }
 
 fn rerun_if_changed(workspace: &Path, names: &[&str]) {
@@ -76,6 +79,7 @@ fn rerun_if_changed(workspace: &Path, names: &[&str]) {
     for file in [
         "policies/build.rs",
         "policies/bindings.rs",
+        "policies/preview1.wat",
         "policies/sdk/src",
         "policies/sdk/Cargo.toml",
         "wit",

@@ -34,9 +34,8 @@ pub const HOSTILE: &[Builtin] = include!(concat!(env!("OUT_DIR"), "/hostile.rs")
 /// The questions and facts as text: `wit/policy.wit`.
 pub const WIT: &str = include_str!("../../wit/policy.wit");
 
-/// What takes the place of WASI preview 1 in a core module that becomes a policy: `preview1.wat` as a module, made before, so that no build needs the parser of
-/// the text. A test holds the two together.
-pub const PREVIEW1: &[u8] = include_bytes!("../preview1.wasm");
+/// What takes the place of WASI preview 1 in a core module that becomes a policy: `preview1.wat`, as a module.
+pub const PREVIEW1: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/preview1.wasm"));
 
 /// What a new policy begins with: paths and bytes of the folders `templates`, `sdk` and `bindings/LANGUAGE/KIND`.
 #[cfg(feature = "starters")]

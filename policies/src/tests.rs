@@ -77,17 +77,3 @@ fn none_mentions_wasi_or_the_machine_that_built_it() {
         }
     }
 }
-
-#[test]
-fn the_module_in_place_of_preview_1_is_its_text() {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-    let made = wat::parse_file(folder.join("preview1.wat")).unwrap();
-    if PREVIEW1 != made {
-        let file = std::env::temp_dir().join("preview1.wasm");
-        std::fs::write(&file, made).unwrap();
-        panic!(
-            "policies/preview1.wat has changed: copy {} to policies/preview1.wasm",
-            file.display()
-        );
-    }
-}
