@@ -1,5 +1,5 @@
 //! The simulation as tests: seeds pass, two processes write the same log of each, plans of the systematic stories pass, and mistakes that are built
-//! in on purpose are caught. What runs is `cargo sim`, optimized. `tests/simulation/` says what is simulated and what must hold.
+//! in on purpose are caught. What runs is `cargo sim`, built as the other tests are. `tests/simulation/` says what is simulated and what must hold.
 //!
 //! It computes for long, and the end-to-end cases mostly wait. So these tests are among them, begin first, and step back for them. In a slice
 //! (`tests/verify`) each runs a part, which the number of the slice says.
@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use kproxide_testkit::{in_background, release_binary};
+use kproxide_testkit::{in_background, simulation_binary};
 use kproxide_verify::slice;
 
 /// For each change, always the same ones. Of each, a second process must write the same log.
@@ -154,7 +154,7 @@ fn a_mistake_is_caught_by_the_slice_that_holds_it_and_by_no_other() {
     let caught = (0..PARTS_OF_MUTANTS).map(|number| {
         let slice = format!("{number}/{PARTS_OF_MUTANTS}");
         let told = told(
-            &["--broken", "clone-unmarked", "--slice", &slice],
+            &["--broken", "deleted-by-name", "--slice", &slice],
             Stdio::null(),
         );
         assert!(told.contains(" 0 not caught"), "{told}");
@@ -181,16 +181,7 @@ fn sim() -> Command {
         .expect("cargo puts binaries two folders below the target folder");
     // The other cases wait for this one, and can begin while cargo goes on.
     crate::binary::kproxide();
-    in_background(release_binary(
-        target,
-        &[
-            "--package=kproxide-simulation",
-            "--features=mutants",
-            "--bin=sim",
-        ],
-        "sim",
-        "KPROXIDE_SIM_BINARY",
-    ))
+    in_background(simulation_binary(target))
 }
 
 /// Runs the first so many seeds in a process of its own, and returns the digest of each one's log, in order. `errors` gets the summary.

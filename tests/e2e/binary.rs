@@ -1,11 +1,11 @@
-//! The program under test, built once: what is shipped, optimized less. A bench gets what is shipped.
+//! The program under test, built once: linked statically, as what is shipped. A bench gets what is shipped.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use kproxide_testkit::kproxide_binary;
 
-/// The release binary, without the simulator and linked statically.
+/// What `kproxide_testkit::kproxide_binary` says.
 pub(crate) fn kproxide() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT

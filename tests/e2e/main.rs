@@ -1,4 +1,4 @@
-//! The program that is shipped, optimized less ([`mod@binary`]), end to end: installed by Helm with its own chart, on a real Kubernetes
+//! The program ([`mod@binary`]), end to end: installed by Helm with its own chart, on a real Kubernetes
 //! control plane, against a simulated Proxmox VE whose machines join that cluster.
 //!
 //! ```text

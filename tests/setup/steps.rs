@@ -235,7 +235,7 @@ async fn package(control: &ControlPlane, world: &World) -> String {
     file.display().to_string()
 }
 
-/// The release binary, as the end-to-end cases run it.
+/// As the end-to-end cases run it.
 fn binary() -> std::path::PathBuf {
     // <target>/<profile>/kproxide
     let program = std::path::Path::new(env!("CARGO_BIN_EXE_kproxide"));

@@ -7,7 +7,7 @@
 //!                                            └──► PodLauncher::launch ──► RunningPod
 //! ```
 //!
-//! [`shipped_binary`] builds what is shipped, [`release_binary`] what the tests run of it, [`Packager`] the image of it with the [`licenses`] of what it is made of, [`Promtool`] checks metrics and alerts, [`TextTemplate`] renders templates as Go does. [`oracle::Scheduler`] says what kube-scheduler's filters say.
+//! [`shipped_binary`] builds what is shipped, [`kproxide_binary`] what the end-to-end cases run, [`Packager`] the image of it with the [`licenses`] of what it is made of, [`Promtool`] checks metrics and alerts, [`TextTemplate`] renders templates as Go does. [`oracle::Scheduler`] says what kube-scheduler's filters say.
 //!
 //! Nothing here depends on the `kproxide` package. Tests that need its binary live in that package, hand the path over,
 //! and see of kproxide what a user sees: objects, logs, exit codes.
@@ -38,8 +38,8 @@ pub use image::{Image, Packager, require_packager};
 pub use kubelet::{PodLauncher, RunningPod};
 pub use promtool::{Promtool, require_promtool};
 pub use release::{
-    KPROXIDE, RELEASE_ENVIRONMENT, in_background, is_bench, kproxide_binary, release_binary,
-    shipped_binary,
+    KPROXIDE, RELEASE_ENVIRONMENT, in_background, is_bench, is_shipped, kproxide_binary,
+    shipped_binary, simulation_binary,
 };
 
 /// A TCP port of loopback for a server that is started later: nobody listens on it now, and the system gives it to nobody who asks for any port.

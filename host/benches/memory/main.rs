@@ -6,7 +6,7 @@
 //!                                      └── /proc/PID/status: VmHWM, VmRSS
 //! ```
 //!
-//! It fails if the peak is not under [`BOUND_MB`], after the lists and after the first policy was compiled, or if the program does not know all of them.
+//! It fails if the peak is not under [`SHIPPED_MB`], or as a test [`TESTED_MB`], after the lists and after the first policy was compiled, or if the program does not know all of them.
 
 #![expect(
     clippy::print_stdout,
@@ -27,13 +27,16 @@ use kproxide_simulator::clock::Clock;
 use kproxide_simulator::kube::{Kube, fixtures};
 use kproxide_simulator::pve::{Pve, Topology};
 use kproxide_simulator::wire::{Options, Wire, whole};
+use kproxide_testkit::{is_bench, is_shipped};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use host::Host;
 
-/// Decimal megabytes. It takes 84 to 87 of them, with opt-level 1 (as a test) and 3: 35 are pages of its file, and each claim takes 1.3 kB.
-const BOUND_MB: u64 = 95;
+/// Decimal megabytes of what is shipped. It takes 84 to 87 of them: 35 are pages of its file, and each claim takes 1.3 kB.
+const SHIPPED_MB: u64 = 95;
+/// As the tests build it: it takes 123, and the file is larger.
+const TESTED_MB: u64 = 132;
 /// The folder of the token, as the ProxmoxCluster names it.
 const CREDENTIALS: &str = "lab";
 
@@ -91,9 +94,14 @@ async fn measure(binary: &Path) {
         (known("nodes"), known("pods"), known("volume_claims")),
         (load::NODES, load::PODS + 1, load::CLAIMS)
     );
+    let bound = if is_bench() || is_shipped() {
+        SHIPPED_MB
+    } else {
+        TESTED_MB
+    };
     assert!(
-        asked.peak_mb() < BOUND_MB,
-        "the peak of {} MB is not under {BOUND_MB} MB",
+        asked.peak_mb() < bound,
+        "the peak of {} MB is not under {bound} MB",
         asked.peak_mb()
     );
 }

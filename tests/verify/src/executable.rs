@@ -4,10 +4,11 @@ use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use kproxide_verify::slice;
+use kproxide_verify::nested::forget_the_package;
 use serde_json::Value;
 
-use crate::{THREADS, THREADS_VARIABLE};
+/// Of the environment of a test executable.
+pub(crate) type Variables = Vec<(&'static str, String)>;
 
 /// One test executable.
 #[derive(Clone, Debug)]
@@ -63,13 +64,7 @@ pub(crate) fn build() -> io::Result<Vec<Executable>> {
 /// Cargo as this program was started by it.
 pub(crate) fn cargo() -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    // What Cargo told this program about its own package is not about the tests.
-    for (name, _) in std::env::vars_os() {
-        let name = name.to_string_lossy().into_owned();
-        if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
-            cargo.env_remove(name);
-        }
-    }
+    forget_the_package(&mut cargo);
     cargo
 }
 
@@ -113,21 +108,11 @@ impl Executable {
         Ok(tests.map(str::to_owned).collect())
     }
 
-    /// Runs it with these arguments, and shows what it prints. `threads`: more tests at one time than there are cores.
-    pub(crate) fn run(
-        &self,
-        arguments: &[&str],
-        number: Option<u64>,
-        threads: bool,
-    ) -> io::Result<Told> {
+    /// Runs it with these arguments and variables, and shows what it prints.
+    pub(crate) fn run(&self, arguments: &[&str], variables: &Variables) -> io::Result<Told> {
         let mut command = self.command();
         command.args(arguments);
-        if threads {
-            command.env(THREADS_VARIABLE, THREADS.to_string());
-        }
-        if let Some(number) = number {
-            command.env(slice::VARIABLE, number.to_string());
-        }
+        command.envs(variables.iter().map(|(name, value)| (name, value)));
         told(&mut command)
     }
 

@@ -6,4 +6,5 @@
 pub mod changes;
 pub mod groups;
 pub mod known;
+pub mod nested;
 pub mod slice;

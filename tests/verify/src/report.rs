@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 
 use kproxide_verify::known::{Known, known};
 
-use crate::executable::{Executable, Told};
+use crate::executable::{Executable, Told, Variables};
 
 #[expect(
     clippy::disallowed_types,
@@ -37,7 +37,7 @@ struct Failed {
     executable: String,
     /// None: it died without a word.
     test: Option<String>,
-    slice: Option<u64>,
+    variables: Variables,
 }
 
 impl Report {
@@ -77,16 +77,15 @@ impl Report {
         done
     }
 
-    /// Runs tests of an executable, with as many at one time as wait for real servers if `threads`.
+    /// Runs tests of an executable.
     pub(crate) fn tests(
         &mut self,
         one: &Executable,
         arguments: &[&str],
-        slice: Option<u64>,
-        threads: bool,
+        variables: &Variables,
     ) -> io::Result<()> {
-        let told = self.part(&one.name, || one.run(arguments, slice, threads))?;
-        self.take_in(&one.name, &told, slice);
+        let told = self.part(&one.name, || one.run(arguments, variables))?;
+        self.take_in(&one.name, &told, variables);
         Ok(())
     }
 
@@ -100,7 +99,7 @@ impl Report {
     }
 
     /// Counts what an executable said.
-    pub(crate) fn take_in(&mut self, name: &str, told: &Told, slice: Option<u64>) {
+    pub(crate) fn take_in(&mut self, name: &str, told: &Told, variables: &Variables) {
         self.passed += told.passed;
         self.ignored += told.ignored;
         let tests = told.failed.iter().cloned().map(Some);
@@ -108,16 +107,12 @@ impl Report {
         self.failed.extend(tests.chain(died).map(|test| Failed {
             executable: name.to_owned(),
             test,
-            slice,
+            variables: variables.clone(),
         }));
     }
 
     /// Real servers on a busy machine may be late once: an end-to-end case that failed runs once more, alone.
-    pub(crate) fn try_again(
-        &mut self,
-        executables: &[Executable],
-        threads: bool,
-    ) -> io::Result<()> {
+    pub(crate) fn try_again(&mut self, executables: &[Executable]) -> io::Result<()> {
         for failed in std::mem::take(&mut self.failed) {
             let one = executables.iter().find(|one| one.name == failed.executable);
             let (Some(one), Some(test)) = (one.filter(|one| one.is_end_to_end()), &failed.test)
@@ -127,7 +122,7 @@ impl Report {
             };
             let name = format!("{} {test}, once more", one.name);
             let arguments = ["--include-ignored", "--exact", test];
-            let told = self.part(&name, || one.run(&arguments, failed.slice, threads))?;
+            let told = self.part(&name, || one.run(&arguments, &failed.variables))?;
             if told.passed == 1 && told.failed.is_empty() {
                 self.passed += 1;
                 self.flaked.push(format!("{} {test}", one.name));
