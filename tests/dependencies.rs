@@ -243,6 +243,7 @@ fn the_demo_builds_no_crate_of_one_version_twice() {
     assert_eq!(
         twice,
         [
+            "bumpalo",
             "cranelift-bitset",
             "object",
             "pulley-interpreter",
