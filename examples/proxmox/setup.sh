@@ -424,8 +424,8 @@ make_access() {
   [[ -z $first_boot ]] || agent=VM.GuestAgent.Audit
   # Version 9 split the guest agent's rights from VM.Monitor, which it no longer has.
   ((version >= 9)) || agent=VM.Monitor
-  local machines=Pool.Audit,VM.Allocate,VM.Audit,VM.Config.CPU,VM.Config.Cloudinit,VM.Config.Disk,VM.Config.Memory
-  machines+=,VM.Config.Network,VM.Config.Options,$agent,VM.PowerMgmt
+  local machines=Pool.Audit,VM.Allocate,VM.Audit,VM.Config.CPU,VM.Config.Cloudinit,VM.Config.Disk,VM.Config.HWType
+  machines+=,VM.Config.Memory,VM.Config.Network,VM.Config.Options,$agent,VM.PowerMgmt
   [[ -n $(entry poolid "$pool" pool list) ]] || run pveum pool add "$pool" --comment "$MADE"
   [[ -n $(entry userid "$user" user list) ]] || run pveum user add "$user" --comment "$MADE"
   roles=$(pveum role list --output-format json | rows roleid privs)

@@ -117,6 +117,7 @@ impl Wanted {
         let known = known.filter(|template| template.vmid.0 > 0);
         Scope {
             pool: Some(pool.to_owned()),
+            memory_hotplug: known.clone().any(|template| template.hotplugs_memory),
             templates: known.map(|template| template.vmid.0).collect(),
             guest_exec: self.guest_exec,
             ..Scope::default()

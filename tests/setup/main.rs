@@ -114,6 +114,7 @@ fn machines(agent: &[&str]) -> Value {
         "VM.Config.CPU",
         "VM.Config.Cloudinit",
         "VM.Config.Disk",
+        "VM.Config.HWType",
         "VM.Config.Memory",
         "VM.Config.Network",
         "VM.Config.Options",

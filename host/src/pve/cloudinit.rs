@@ -84,7 +84,7 @@ impl MachineConfig<'_> {
             None if address.is_some() => return Err(Unfit::NoInterface),
             None => {}
         }
-        if let Some(hotplug) = clone.raw.get("hotplug").and_then(|it| without_memory(it)) {
+        if let Some(hotplug) = without_memory_hotplug(clone) {
             params.push("hotplug", hotplug);
         }
         let keys = clone.raw.keys().map(String::as_str);
@@ -112,9 +112,10 @@ fn resizes(key: &str) -> bool {
         || numa.is_some_and(|node| node.parse::<u8>().is_ok())
 }
 
-/// Proxmox: with memory hotplug a guest starts with 1 GiB. Whether it uses the rest is for its kernel to say. `None`: it
+/// What `hotplug` becomes in a machine. Proxmox: with memory hotplug a guest starts with 1 GiB. Whether it uses the rest is for its kernel to say. `None`: it
 /// is off.
-fn without_memory(hotplug: &str) -> Option<String> {
+pub(super) fn without_memory_hotplug(config: &VmConfig) -> Option<String> {
+    let hotplug = config.raw.get("hotplug")?;
     let kinds: Vec<&str> = hotplug.split(',').map(str::trim).collect();
     let kept: Vec<&str> = kinds.iter().copied().filter(|it| *it != "memory").collect();
     let text = match kept.is_empty() {

@@ -11,6 +11,7 @@ use kproxide_planner::facts::{
 use kproxide_planner::ids::Vmid;
 use sha2::{Digest as _, Sha256};
 
+use super::cloudinit::without_memory_hotplug;
 use super::inventory::{Guest, GuestStatus, Hypervisor, Inventory};
 use super::template::{Template, TemplateError, Templates, holds_linked_clones};
 use super::vm_config::{Disk, VmConfig};
@@ -140,6 +141,7 @@ pub fn template_facts(
             digest: String::new(),
             problem: Some(chain(&error)),
             smbios_uuid: None,
+            hotplugs_memory: false,
         }],
     }
 }
@@ -193,6 +195,7 @@ fn facts_of_template(inventory: &Inventory, template: &Template) -> TemplateFact
         digest: configuration_digest(config),
         problem,
         smbios_uuid: config.smbios_uuid.as_deref().map(Into::into),
+        hotplugs_memory: without_memory_hotplug(config).is_some(),
     }
 }
 

@@ -12,6 +12,9 @@ use super::error::{Error, GRANT_IT, Meaning};
 use super::machine::{Permissions, Version};
 use super::request::{Call, Params};
 
+/// To change `hotplug`, among others.
+const HARDWARE: &str = "VM.Config.HWType";
+
 /// What a cluster's configuration makes us do.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Scope {
@@ -25,6 +28,8 @@ pub struct Scope {
     pub bridges: Vec<String>,
     /// Machines join through the guest agent.
     pub guest_exec: bool,
+    /// A template has memory hotplug, which its clones must not have.
+    pub memory_hotplug: bool,
 }
 
 impl Scope {
@@ -32,11 +37,13 @@ impl Scope {
     fn with(&self, error: &Error) -> Scope {
         let mut scope = self.clone();
         let Meaning::PermissionDenied {
-            path: Some(path), ..
+            path: Some(path),
+            privilege,
         } = &error.meaning
         else {
             return scope;
         };
+        scope.memory_hotplug |= privilege.as_deref() == Some(HARDWARE);
         if let Some(network) = path.strip_prefix("/sdn/zones/") {
             scope.bridges.push(network.to_owned());
         } else if let Some(storage) = path.strip_prefix("/storage/") {
@@ -226,7 +233,7 @@ fn is_of_use(path: &str, privilege: &str) -> bool {
         "VM.Config.CPU",
         "VM.Config.Cloudinit",
         "VM.Config.Disk",
-        "VM.Config.HWType",
+        HARDWARE,
         "VM.Config.Memory",
         "VM.Config.Network",
         "VM.Config.Options",
@@ -286,6 +293,7 @@ fn needs(scope: &Scope, version: &Version) -> Vec<Need> {
         storages,
         bridges,
         guest_exec,
+        memory_hotplug,
     } = scope;
     let mut machines = vec![
         "VM.Allocate",
@@ -305,6 +313,9 @@ fn needs(scope: &Scope, version: &Version) -> Vec<Need> {
         }
     } else {
         machines.push("VM.Monitor");
+    }
+    if *memory_hotplug {
+        machines.push(HARDWARE);
     }
     machines.push("Pool.Audit");
     let mut needs = vec![Need {
@@ -394,6 +405,7 @@ mod tests {
             storages: vec!["ceph".to_owned()],
             bridges: vec!["vmbr0".to_owned()],
             guest_exec: true,
+            memory_hotplug: false,
         }
     }
 
@@ -521,6 +533,21 @@ mod tests {
         let gaps = missing(&scope(), &version("9.0.0"), &have, "aut@pve!full");
         assert_eq!(gaps.len(), 1);
         assert_eq!(gaps[0].privileges, ["VM.PowerMgmt"]);
+    }
+
+    #[test]
+    fn memory_hotplug_takes_a_privilege_where_a_template_has_it_or_proxmox_asks_for_it() {
+        let of_machines = |scope: &Scope| {
+            missing(scope, &version("9.2.11"), &Permissions::new(), "u@pve")[1]
+                .privileges
+                .contains(&HARDWARE.to_owned())
+        };
+        assert!(!of_machines(&scope()));
+        let hotplugs = Scope {
+            memory_hotplug: true,
+            ..scope()
+        };
+        assert!(of_machines(&hotplugs));
     }
 
     #[test]

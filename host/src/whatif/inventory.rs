@@ -287,6 +287,7 @@ fn template_on(name: &Arc<str>, facts: &HypervisorFacts) -> TemplateFacts {
         digest: "assumed".to_owned(),
         problem: None,
         smbios_uuid: None,
+        hotplugs_memory: false,
     }
 }
 

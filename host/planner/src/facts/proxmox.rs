@@ -162,6 +162,9 @@ pub struct TemplateFacts {
     pub problem: Option<String>,
     /// SMBIOS UUID, so that a clone is never confused with it.
     pub smbios_uuid: Option<Uid>,
+    /// Its clones have memory hotplug until kproxide switches it off, which takes a privilege of its own.
+    #[serde(default)]
+    pub hotplugs_memory: bool,
 }
 
 impl TemplateFacts {

@@ -121,12 +121,13 @@ async fn f100_b2_a_machine_that_never_joins_goes_with_the_reason() {
 /// Proxmox names the path of the VM, which goes with the failed launch: what lasts is a role on the pool.
 #[tokio::test(start_paused = true)]
 async fn f33_a_privilege_missing_after_the_clone_is_to_be_granted_on_the_pool() {
-    const MACHINES: [&str; 11] = [
+    const MACHINES: [&str; 12] = [
         "VM.Allocate",
         "VM.Audit",
         "VM.Config.CPU",
         "VM.Config.Cloudinit",
         "VM.Config.Disk",
+        "VM.Config.HWType",
         "VM.Config.Memory",
         "VM.Config.Network",
         "VM.Config.Options",
@@ -140,8 +141,17 @@ async fn f33_a_privilege_missing_after_the_clone_is_to_be_granted_on_the_pool() 
         privileges: privileges.iter().map(ToString::to_string).collect(),
         propagate: true,
     };
-    for missing in ["VM.Config.CPU", "VM.Config.Disk", "VM.PowerMgmt"] {
+    for missing in [
+        "VM.Config.CPU",
+        "VM.Config.Disk",
+        "VM.Config.HWType",
+        "VM.PowerMgmt",
+    ] {
         let mut lab = Lab::new().await;
+        for template in 9001..=9003 {
+            let kinds = Some("disk,memory,network");
+            lab.pve.human_sets(template, "hotplug", kinds).unwrap();
+        }
         let machines = MACHINES.into_iter().filter(|it| *it != missing);
         lab.pve.set_acl(vec![
             grant(

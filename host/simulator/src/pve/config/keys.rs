@@ -10,14 +10,19 @@ use crate::pve::state::is_indexed;
 use crate::pve::vm::{Drive, is_drive_key};
 
 /// Keys that only root itself may set, not even a token of root.
-const ROOT_ONLY: [&str; 7] = [
+const ROOT_ONLY: [&str; 12] = [
     "affinity",
+    "amd-sev",
+    "arch",
     "args",
     "hookscript",
     "hugepages",
+    "intel-tdx",
+    "ivshmem",
     "keephugepages",
     "lock",
-    "vmstatestorage",
+    "spice_enhancements",
+    "vmgenid",
 ];
 
 /// The value as it is stored, or why it is refused.
@@ -129,7 +134,7 @@ pub(super) fn check_privileges<'a>(
     let state = call.pve.state();
     let vm = format!("/vms/{}", call.var("vmid"));
     for (key, value) in keys {
-        if ROOT_ONLY.contains(&key) {
+        if ROOT_ONLY.contains(&key) || is_indexed(key, "parallel") {
             return Err(Refusal::Failed(format!("only root can set '{key}' config")));
         }
         state.require_any(&call.who, &vm, privileges_of(key, value))?;
@@ -203,9 +208,9 @@ pub(crate) fn privileges_of(key: &str, value: Option<&str>) -> &'static [&'stati
         "memory" | "balloon" | "shares" | "allow-ksm" => &["VM.Config.Memory"],
         "ciuser" | "cipassword" | "cicustom" | "citype" | "ciupgrade" | "sshkeys"
         | "nameserver" | "searchdomain" => &["VM.Config.Cloudinit", "VM.Config.Network"],
-        "smbios1" | "machine" | "vga" | "scsihw" | "bios" | "vmgenid" | "watchdog" | "rng0"
-        | "audio0" | "ivshmem" => &["VM.Config.HWType"],
-        "boot" | "bootdisk" => &["VM.Config.Disk"],
+        "smbios1" | "machine" | "vga" | "scsihw" | "watchdog" | "rng0" | "audio0" | "hotplug"
+        | "tablet" | "acpi" | "kvm" => &["VM.Config.HWType"],
+        "boot" | "bootdisk" | "vmstatestorage" => &["VM.Config.Disk"],
         _ if is_indexed(key, "numa") => &["VM.Config.CPU"],
         _ if is_indexed(key, "net") => &["VM.Config.Network"],
         _ if is_indexed(key, "ipconfig") => &["VM.Config.Cloudinit", "VM.Config.Network"],
