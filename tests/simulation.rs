@@ -6,8 +6,9 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
 use kproxide_testkit::{in_background, simulation_binary};
 use kproxide_verify::slice;
@@ -174,6 +175,11 @@ fn sliced<'a>(what: &'a str, slice: Option<&'a str>) -> Vec<&'a str> {
 }
 
 fn sim() -> Command {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    in_background(BUILT.get_or_init(build))
+}
+
+fn build() -> PathBuf {
     // <target>/<profile>/kproxide
     let target = Path::new(env!("CARGO_BIN_EXE_kproxide"))
         .ancestors()
@@ -181,7 +187,7 @@ fn sim() -> Command {
         .expect("cargo puts binaries two folders below the target folder");
     // The other cases wait for this one, and can begin while cargo goes on.
     crate::binary::kproxide();
-    in_background(simulation_binary(target))
+    simulation_binary(target)
 }
 
 /// Runs the first so many seeds in a process of its own, and returns the digest of each one's log, in order. `errors` gets the summary.

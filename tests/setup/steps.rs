@@ -1,5 +1,5 @@
-//! The five steps of the README, from nothing to a pod that runs on a machine: on a real control plane, with the shipped
-//! program, real Helm and the packaged chart, against a simulated Proxmox.
+//! The five steps of the README, from nothing to a pod that runs on a machine: on a real control plane, with the program
+//! of the end-to-end cases, real Helm and the packaged chart, against a simulated Proxmox.
 
 use std::fs;
 use std::io::Write as _;

@@ -28,8 +28,10 @@ pub(crate) struct Told {
     pub(crate) passed: usize,
     pub(crate) failed: Vec<String>,
     pub(crate) ignored: usize,
-    /// It ended without saying how it went.
+    /// It ended without saying how it went, or how all tests went.
     pub(crate) died: bool,
+    /// How many tests have failed by its last word.
+    counted: usize,
 }
 
 /// Builds all test executables.
@@ -103,6 +105,11 @@ impl Executable {
             .command()
             .args(["--list", "--ignored", "--format=terse"])
             .output()?;
+        if !output.status.success() {
+            let text = String::from_utf8_lossy(&output.stderr);
+            let text = format!("{} lists no tests: {}: {text}", self.name, output.status);
+            return Err(io::Error::other(text));
+        }
         let text = String::from_utf8_lossy(&output.stdout);
         let tests = text.lines().filter_map(|line| line.strip_suffix(": test"));
         Ok(tests.map(str::to_owned).collect())
@@ -135,9 +142,7 @@ pub(crate) fn told(command: &mut Command) -> io::Result<Told> {
         told.read(&line);
     }
     let status = child.wait()?;
-    if !status.success() && told.failed.is_empty() {
-        told.died = true;
-    }
+    told.died = !status.success() && (told.failed.is_empty() || told.counted != told.failed.len());
     Ok(told)
 }
 
@@ -161,6 +166,7 @@ impl Told {
             digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
         };
         self.passed += count(" passed");
+        self.counted += count(" failed");
         self.ignored += count(" ignored");
     }
 }
@@ -184,6 +190,20 @@ mod tests {
         }
         assert_eq!((told.passed, told.ignored), (14, 4));
         assert_eq!(told.failed, ["a::c"]);
+    }
+
+    #[test]
+    fn whoever_ends_before_the_result_of_all_tests_has_died() {
+        let end = |lines: &str| {
+            let mut shell = Command::new("sh");
+            told(shell.args(["-c", lines])).unwrap().died
+        };
+        let failed = "echo 'test a ... FAILED'";
+        let result = "echo 'test result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured'";
+        assert!(!end(&format!("{failed}; {result}; exit 101")));
+        assert!(end(&format!("{failed}; exit 101")));
+        assert!(end("exit 101"));
+        assert!(!end("exit 0"));
     }
 
     #[test]

@@ -28,7 +28,11 @@ pub const GROUPS: [Group; 9] = [
         word: "plans",
         one_in: 1,
         salt: "",
-        brought_by: &["host/simulator/", "host/planner/src/claim/"],
+        brought_by: &[
+            "host/simulator/",
+            "host/planner/src/claim/",
+            "tests/simulation/systematic",
+        ],
     },
     Group {
         word: "mistakes",
@@ -56,19 +60,29 @@ pub const GROUPS: [Group; 9] = [
         word: "languages",
         one_in: 4,
         salt: "859",
-        brought_by: &["policies/", "wit/", "examples/policies/"],
+        brought_by: &[
+            "policies/",
+            "wit/",
+            "examples/policies/",
+            "tests/e2e/languages.rs",
+        ],
     },
     Group {
         word: "documents",
         one_in: 1,
         salt: "",
-        brought_by: &["examples/", "README.md", "tests/documents/"],
+        brought_by: &["examples/", "README.md", "charts/", "tests/documents/"],
     },
     Group {
         word: "helm",
         one_in: 4,
         salt: "504",
-        brought_by: &["charts/"],
+        brought_by: &[
+            "charts/",
+            "tests/e2e/charts.rs",
+            "tests/e2e/definitions.rs",
+            "tests/e2e/upgrades.rs",
+        ],
     },
     Group {
         word: "e2e",

@@ -1,6 +1,4 @@
 //! Which part of what is not in `cargo verify` runs today: a number says it, and as many numbers in a row as there are parts hold everything exactly once.
-//!
-//! This file is also compiled into the tests that cut themselves (`tests/e2e`, `tests/documents`, `tests/simulation`).
 
 use sha2::{Digest as _, Sha256};
 
