@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-/// How deep blocks nest, each `else if` counted: what an engine recurses on must end before the stack does.
+/// How deep blocks nest, each `else if` counted: the engine recurses on them, and its stack has an end.
 const NESTING_MAX: usize = 64;
 
 /// A part of a template: text, or what stands between `{{` and `}}`, these included.
@@ -72,12 +72,15 @@ fn action(rest: &str) -> (usize, Kind) {
     while let Some((at, byte)) = bytes.next() {
         match (quote, byte) {
             (Some(b'"' | b'\''), b'\\') => {
-                let escaped = bytes.next().map_or(b' ', |(_, byte)| byte);
-                if quote == Some(b'"') && !ESCAPES.contains(&escaped) {
-                    why = Some("a \\ in a text stands before what needs none");
+                bytes.next();
+                if quote == Some(b'"') && !is_escape(&rest.as_bytes()[at + 1..]) {
+                    why = Some(r"a \ in a text begins no escape of Go, such as \n or \u00e4");
                 }
             }
             (Some(open), byte) if open == byte => quote = None,
+            (Some(b'"' | b'\''), b'\n') => {
+                why = Some(r"a text ends with its line: write \n, or put it between `");
+            }
             (Some(_), _) => {}
             (None, byte) => {
                 if is_glued(word, &rest.as_bytes()[at - 2..=at]) {
@@ -93,8 +96,24 @@ fn action(rest: &str) -> (usize, Kind) {
     (rest.len(), Kind::Unclosed)
 }
 
-/// What may follow a \ in a text.
-const ESCAPES: &[u8] = b"abfnrtv\\\"xuU01234567";
+/// Whether what follows a \ in a text belongs to it. A single byte that is no character is left out: no label has one.
+fn is_escape(rest: &[u8]) -> bool {
+    let number = |digits: Option<&[u8]>, radix| {
+        let digits = digits.filter(|digits| digits.iter().all(u8::is_ascii_hexdigit))?;
+        u32::from_str_radix(std::str::from_utf8(digits).ok()?, radix).ok()
+    };
+    let is_ascii = |number: Option<u32>| number.is_some_and(|number| number < 0x80);
+    let is_char =
+        |number: Option<u32>| number.is_some_and(|number| char::from_u32(number).is_some());
+    match rest.first() {
+        Some(b'x') => is_ascii(number(rest.get(1..3), 16)),
+        Some(b'u') => is_char(number(rest.get(1..5), 16)),
+        Some(b'U') => is_char(number(rest.get(1..9), 16)),
+        Some(b'0'..=b'7') => is_ascii(number(rest.get(..3), 8)),
+        Some(simple) => b"abfnrtv\\\"".contains(simple),
+        None => false,
+    }
+}
 
 /// Whether a value ends and the next one begins at once, which the engine takes for two and Go for a mistake. The last of
 /// these three bytes stands outside of texts, in an action that begins with `word`.
@@ -328,7 +347,7 @@ mod tests {
             ),
             (
                 r#"{{ print "a\{" }}"#,
-                r"line 1, column 1: a \ in a text stands before what needs none",
+                r"line 1, column 1: a \ in a text begins no escape of Go, such as \n or \u00e4",
             ),
             (
                 "{{ print (.Zone)(.Zone) }}",

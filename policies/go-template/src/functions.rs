@@ -17,10 +17,12 @@ pub(crate) const MADE_BYTES_MAX: usize = 1 << 20;
 pub(crate) const NAMES: &str = "and call eq ge gt html index js le len lt ne not or \
     print printf println slice targetHost urlquery";
 
-/// No template can write these two names. `resolve` puts this where a template asks a value for what is no variable.
+/// No template can write these three names. `resolve` puts this where a template asks a value for what is no variable.
 pub(crate) const ATTRIBUTE: &str = "attribute of";
 /// And this where a template writes what may be a number: the engine would not write it as Go does.
 pub(crate) const TEXT: &str = "text of";
+/// And this where a template calls another one without a value.
+pub(crate) const NOTHING: &str = "nothing of";
 
 thread_local! {
     /// Of the render that runs: functions have no other place to look.
@@ -41,9 +43,10 @@ pub(crate) fn begin(host: Value) {
 type Function = fn(&[Value]) -> Result<Value>;
 
 pub(crate) fn all() -> FuncMap {
-    let functions: [(&str, Function); 10] = [
+    let functions: [(&str, Function); 11] = [
         (ATTRIBUTE, attribute),
         (TEXT, text),
+        (NOTHING, |_| Ok(Value::Nil)),
         ("html", |arguments| escaped(arguments, html_escape)),
         ("js", |arguments| escaped(arguments, js_escape)),
         ("print", |arguments| made(|out| print(out, arguments))),
@@ -60,7 +63,10 @@ pub(crate) fn all() -> FuncMap {
 }
 
 /// `{{ targetHost }}`: what kproximate's values file tells its users to write, though only `{{ .TargetHost }}` worked.
-fn target_host(_: &[Value]) -> Result<Value> {
+fn target_host(arguments: &[Value]) -> Result<Value> {
+    if !arguments.is_empty() {
+        return refuse("targetHost takes no arguments".to_owned());
+    }
     Ok(RENDER.with_borrow(|render| render.host.clone()))
 }
 
@@ -91,7 +97,7 @@ fn attribute(arguments: &[Value]) -> Result<Value> {
     }
 }
 
-/// What nothing is, the engine writes.
+/// The engine writes a value that is not there.
 fn text(arguments: &[Value]) -> Result<Value> {
     match arguments {
         [value @ (Value::Float(_) | Value::Map(_))] => made(|out| write_value(out, value)),

@@ -4,7 +4,9 @@
 //! field that is none of the variables becomes a call of [`functions::ATTRIBUTE`], which knows the variables, where a name
 //! that is not there is an error, from attributes, where it is none. The engine has one rule for all maps.
 
-use gotmpl::parse::{BranchNode, CommandNode, Expr, ListNode, Node, PipeNode, Pos, SmolStr};
+use gotmpl::parse::{
+    BranchNode, CommandNode, Expr, ListNode, Node, Number, PipeNode, Pos, SmolStr, TemplateNode,
+};
 
 use crate::actions::place;
 use crate::{functions, template};
@@ -30,7 +32,14 @@ impl Resolver<'_> {
                 Ok(())
             }
             Node::If(branch) | Node::With(branch) | Node::Range(branch) => self.branch(branch),
-            Node::Template(call) => call.pipe.iter_mut().try_for_each(|pipe| self.pipe(pipe)),
+            Node::Template(TemplateNode { pos, pipe, .. }) => match pipe {
+                Some(pipe) => self.pipe(pipe),
+                // Without a value, the engine hands its own on, and Go hands on none.
+                None => {
+                    *pipe = Some(pipe_of(*pos, call(*pos, functions::NOTHING, [])));
+                    Ok(())
+                }
+            },
             Node::List(list) => self.list(list),
             Node::Define(define) => self.list(&mut define.body),
             Node::Text(_) | Node::Break(_) | Node::Continue(_) => Ok(()),
@@ -71,7 +80,12 @@ impl Resolver<'_> {
             Expr::Identifier(at, name)
                 if !functions::NAMES.split(' ').any(|known| known == name) =>
             {
-                return self.wrong(*at, &format!("there is no function {name:?}"));
+                let all = functions::NAMES.replace(' ', ", ");
+                let why = format!("there is no function {name:?}; the functions are {all}");
+                return self.wrong(*at, &why);
+            }
+            Expr::Number(at, number) if !self.is_number(*at, number) => {
+                return self.wrong(*at, "this is no number that Go reads");
             }
             Expr::Variable(at, name, _) => self.known(*at, name)?,
             Expr::Pipe(_, pipe) => self.pipe(pipe)?,
@@ -93,6 +107,21 @@ impl Resolver<'_> {
             return Ok(());
         }
         self.wrong(at, &format!("there is no variable {name}"))
+    }
+
+    /// The engine reads `1e400` and `08`; Go does not.
+    fn is_number(&self, at: Pos, number: &Number) -> bool {
+        if let Number::Float(value) = number {
+            return value.is_finite();
+        }
+        let written = self.text.as_bytes().get(at.offset..).unwrap_or_default();
+        let written = match written {
+            [b'+' | b'-', rest @ ..] => rest,
+            all => all,
+        };
+        let digits = |byte: &&u8| byte.is_ascii_digit() || **byte == b'_';
+        let mut digits = written.iter().take_while(digits);
+        digits.next() != Some(&b'0') || !digits.any(|digit| b"89".contains(digit))
     }
 
     fn wrong(&self, at: Pos, why: &str) -> Result<(), String> {
@@ -137,6 +166,15 @@ fn call(at: Pos, function: &'static str, args: impl IntoIterator<Item = Expr>) -
     }
 }
 
+fn pipe_of(at: Pos, command: CommandNode) -> PipeNode {
+    PipeNode {
+        pos: at,
+        decl: Vec::new(),
+        commands: vec![command],
+        is_assign: false,
+    }
+}
+
 /// Of `.rack.x` makes `(attribute of . "rack").x`. What follows a name of a variable is the engine's: it is of an attribute
 /// or of what has no fields.
 fn ask_for_attribute(expression: &mut Expr) {
@@ -165,12 +203,7 @@ fn ask_for_attribute(expression: &mut Expr) {
         return;
     }
     let name = Expr::String(at, name.as_str().into());
-    let pipe = PipeNode {
-        pos: at,
-        decl: Vec::new(),
-        commands: vec![call(at, functions::ATTRIBUTE, [of, name])],
-        is_assign: false,
-    };
+    let pipe = pipe_of(at, call(at, functions::ATTRIBUTE, [of, name]));
     let asked = Expr::Pipe(at, pipe);
     *expression = match rest {
         [] => asked,

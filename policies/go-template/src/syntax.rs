@@ -6,7 +6,7 @@ const PREFIX_LENGTH_MAX: usize = 253;
 
 /// Checks the key of a label, an annotation or a taint; says what is wrong with it.
 pub(crate) fn check_key(key: &str) -> Result<(), String> {
-    let wrong = |why: String| Err(format!("the key {key:?} is not valid: {why}"));
+    let wrong = |why: String| Err(format!("the key {} is not valid: {why}", shown(key)));
     let name = match key.split_once('/') {
         None => key,
         Some((prefix, _)) if !is_dns_subdomain(prefix) => {
@@ -31,8 +31,17 @@ pub(crate) fn check_label_value(value: &str) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "the value {value:?} is not valid: it must be at most {NAME_LENGTH_MAX} {NAME_RULE}"
+        "the value {} is not valid: it must be at most {NAME_LENGTH_MAX} {NAME_RULE}",
+        shown(value)
     ))
+}
+
+/// The beginning of a text, for an error: kproxide shows 300 bytes of a policy's reason, and the cause must be among them.
+pub(crate) fn shown(text: &str) -> String {
+    const CHARS_MAX: usize = 64;
+    let shown: String = text.chars().take(CHARS_MAX).collect();
+    let dots = if shown.len() < text.len() { "…" } else { "" };
+    format!("{shown:?}{dots}")
 }
 
 /// Checks the effect of a taint.

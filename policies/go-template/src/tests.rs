@@ -145,7 +145,9 @@ fn a_syntax_error_is_found_when_the_settings_are_checked() {
     let settings = r#"{"labels": {"good": "x", "rack": "{{ .TargetHost"}}"#;
     let text = refusal(call::check_settings::<GoTemplate>(settings));
     assert!(
-        text.starts_with(r#"label "rack": the template "{{ .TargetHost" is not valid: line 1"#),
+        text.starts_with(
+            r#"label "rack": line 1, column 15: unclosed action, in the template "{{ "#
+        ),
         "{text}"
     );
     let text = refusal(call::check_settings::<GoTemplate>(
@@ -321,31 +323,35 @@ fn limits_hold_for_each_template_and_hypervisor_anew() {
         r#"{{"labels": {{"one": "{one}"}}, "taints": [{{"key": "b", "value": "{other}", "effect": "NoSchedule"}}]}}"#
     );
     let text = refusal(call::check_settings::<GoTemplate>(&both));
-    assert!(
-        text.starts_with(r#"taint "b": the template "bbb"#),
-        "{text}"
-    );
-    let reason = r#"bbb"… is not valid: all templates together have more than 65536 bytes"#;
-    assert!(text.ends_with(reason), "{text}");
+    let reason =
+        r#"taint "b": all templates together have more than 65536 bytes, in the template "bbb"#;
+    assert!(text.starts_with(reason), "{text}");
+    assert!(text.ends_with(r#"bbb"…"#), "{text}");
 }
 
 /// All of them when the settings are checked: gotmpl would say nothing, or not before it renders.
 #[test]
 fn what_go_would_not_parse_is_refused_by_its_place() {
+    let no_function = |place: &str, name: &str| {
+        format!(
+            "{place}: there is no function {name:?}; the functions are and, call, eq, ge, gt, html, index, js, le, len, lt, \
+             ne, not, or, print, printf, println, slice, targetHost, urlquery"
+        )
+    };
     for (template, why) in [
         ("a{{ end }}lost", "line 1, column 2: no block ends here"),
         ("{{ if .Zone }}a", "line 1, column 1: this if has no end"),
         (
             "a\nb{{ .Zone | upper }}",
-            r#"line 2, column 13: there is no function "upper""#,
+            &no_function("line 2, column 13", "upper"),
         ),
         (
             "{{ if false }}{{ print (lower .Zone) }}{{ end }}",
-            r#"line 1, column 25: there is no function "lower""#,
+            &no_function("line 1, column 25", "lower"),
         ),
         (
             r#"{{ define "x" }}{{ upper }}{{ end }}"#,
-            r#"line 1, column 20: there is no function "upper""#,
+            &no_function("line 1, column 20", "upper"),
         ),
         (
             "{{ range $k, $v := .Attributes }}{{ end }}{{ $v }}",
@@ -368,18 +374,85 @@ fn what_go_would_not_parse_is_refused_by_its_place() {
         let settings = format!(r#"{{"labels": {{"rack": {template:?}}}}}"#);
         assert_eq!(
             refusal(call::check_settings::<GoTemplate>(&settings)),
-            format!(r#"label "rack": the template {template:?} is not valid: {why}"#)
+            format!(r#"label "rack": {why}, in the template {template:?}"#)
         );
     }
     let long = "ä".repeat(300) + "{{ end }}";
     let settings = format!(r#"{{"labels": {{"rack": "{long}"}}}}"#);
-    let shown = "ä".repeat(200);
+    let shown = "ä".repeat(64);
     assert_eq!(
         refusal(call::check_settings::<GoTemplate>(&settings)),
         format!(
-            r#"label "rack": the template "{shown}"… is not valid: line 1, column 301: no block ends here"#
+            r#"label "rack": line 1, column 301: no block ends here, in the template "{shown}"…"#
         )
     );
+}
+
+/// kproxide shows 300 bytes of a reason.
+#[test]
+fn the_cause_stands_among_the_first_300_bytes_of_a_reason() {
+    let long = "ä".repeat(200);
+    for (template, cause) in [
+        (format!("{long}{{{{ end }}}}"), "no block ends here"),
+        (long.clone(), "must be at most 63"),
+        (
+            format!("{long}{{{{ .Attributes.none }}}}"),
+            "the variables are",
+        ),
+    ] {
+        let settings = format!(r#"{{"labels": {{"rack": "{template}"}}}}"#);
+        let made = call::decorate::<GoTemplate>(&settings, &machine(), &[hypervisor("pve1")]);
+        let why = refusal(made);
+        let at = why.find(cause);
+        assert!(at.is_some_and(|at| at + cause.len() <= 300), "{why}");
+    }
+}
+
+/// gotmpl takes all of these for something, and Go none.
+#[test]
+fn broken_escapes_and_numbers_are_refused_as_go_refuses_them() {
+    for template in [
+        r#"{{ "\ud800" }}"#,
+        r#"{{ "a\u62zz" }}"#,
+        r#"{{ "\x4zz" }}"#,
+        r#"{{ "\x+4" }}"#,
+        r#"{{ "\U00110000" }}"#,
+        r#"{{ "\400" }}"#,
+        r#"{{ "\08" }}"#,
+        "{{ \"a\nb\" }}",
+        "{{ 1e400 }}",
+        "{{ 08 }}",
+        "{{ -1_9 }}{{ print 019 }}",
+    ] {
+        let settings = format!(r#"{{"annotations": {{"a": {template:?}}}}}"#);
+        let why = refusal(call::check_settings::<GoTemplate>(&settings));
+        assert!(
+            why.starts_with(r#"annotation "a": line 1, column"#),
+            "{why}"
+        );
+    }
+    let fine = r#"{{ "\u00e4\x41\101\U0001F600\n\\" }}{{ print 017 0x1f 1_000 0.9 -0 10.08 }}"#;
+    let settings = format!(r#"{{"annotations": {{"a": {fine:?}}}}}"#);
+    let made = call::decorate::<GoTemplate>(&settings, &machine(), &[hypervisor("pve1")]);
+    let [(_, value)] = &made.unwrap()[0].annotations[..] else {
+        panic!("one annotation");
+    };
+    assert_eq!(value, "äAA😀\n\\15 31 1000 0.9 0 10.08");
+}
+
+#[test]
+fn a_template_that_is_called_without_a_value_has_none() {
+    let made = |template: &str| {
+        let settings = format!(r#"{{"annotations": {{"a": {template:?}}}}}"#);
+        call::decorate::<GoTemplate>(&settings, &machine(), &[hypervisor("pve1")])
+    };
+    let none = refusal(made(
+        r#"{{ define "a" }}{{ .Pool }}{{ end }}{{ template "a" }}"#,
+    ));
+    assert!(none.contains("<no value>"), "{none}");
+    assert!(made(r#"{{ define "a" }}{{ .Pool }}{{ end }}{{ template "a" . }}"#).is_ok());
+    let none = refusal(made("{{ .Zone | targetHost }}"));
+    assert!(none.contains("targetHost takes no arguments"), "{none}");
 }
 
 #[test]

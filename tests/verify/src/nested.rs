@@ -47,10 +47,10 @@ pub fn executable(cargo: &mut Command, arguments: &[&str]) -> io::Result<PathBuf
     cargo.arg("--message-format=json-render-diagnostics");
     let built = cargo.args(arguments).stderr(Stdio::inherit()).output()?;
     let messages = String::from_utf8_lossy(&built.stdout);
-    let executables = messages.lines().filter_map(|line| {
+    let mut executables = messages.lines().filter_map(|line| {
         let message: Value = serde_json::from_str(line).ok()?;
         Some(PathBuf::from(message["executable"].as_str()?))
     });
-    let last = executables.last().filter(|_| built.status.success());
+    let last = executables.next_back().filter(|_| built.status.success());
     last.ok_or_else(|| io::Error::other(format!("{cargo:?}: {}", built.status)))
 }

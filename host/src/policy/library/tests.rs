@@ -206,7 +206,7 @@ async fn settings_that_a_built_in_refuses_are_named() {
     .await;
     assert_eq!(
         answer.body,
-        AnswerBody::Failed("its settings are wrong: label \"rack\": the template \"{{ .TargetHost\" is not valid: line 1, column 15: unclosed action".to_owned())
+        AnswerBody::Failed("its settings are wrong: label \"rack\": line 1, column 15: unclosed action, in the template \"{{ .TargetHost\"".to_owned())
     );
 }
 

@@ -16,7 +16,7 @@ fn check(template: &str, reason: &str) {
     let settings = json!({"labels": {"rack": template}});
     let asked = ask(&Question::Decorate(place.question(&settings)));
     match asked.result {
-        Err(CallError::InvalidSettings(why)) => assert!(why.ends_with(reason), "{why}"),
+        Err(CallError::InvalidSettings(why)) => assert!(why.contains(reason), "{why}"),
         other => panic!("{other:?}"),
     }
     assert!(
@@ -32,7 +32,7 @@ fn check_refused(template: &str, reason: &str) {
     check(template, reason);
     let settings = json!({"labels": {"rack": template}});
     let why = refusal(&settings).unwrap();
-    assert!(why.ends_with(reason), "{why}");
+    assert!(why.contains(reason), "{why}");
 }
 
 #[track_caller]
