@@ -287,6 +287,7 @@ async fn missing_privileges_come_with_their_commands() {
         storages: vec!["local-lvm".to_owned()],
         bridges: vec!["vmbr0".to_owned()],
         guest_exec: false,
+        memory_hotplug: false,
     };
     let lab = Lab::of(Topology::of(1)).await;
     assert_eq!(lab.client.missing_privileges(&scope).await.unwrap(), []);
