@@ -58,6 +58,7 @@ storages=() bridges=() only=()
 passed=()
 
 failed=false secret="" work="" half_made="" gone=""
+no_secret="was shown when the token was made. To get a new one: setup.sh --new-token"
 
 fail() {
   echo "setup.sh: $*" >&2
@@ -457,6 +458,7 @@ make_token() {
   fi
   if $dry_run; then
     run "${add[@]}"
+    no_secret="will be shown when setup.sh has made the token"
   else
     secret=$("${add[@]}" | perl -MJSON::PP -0777 -e 'print decode_json(<STDIN>)->{value}')
     [[ -n $secret ]] || fail "pveum made the token and did not show its secret: run this again with --new-token"
@@ -474,7 +476,7 @@ tell() {
   endpoint: https://${address[$here]}:8006
   fingerprint: $(openssl x509 -noout -fingerprint -sha256 -in "$file" | cut -d = -f 2)
   token-id: $user!$token
-  token-secret: ${secret:-was shown when the token was made. To get a new one: setup.sh --new-token}
+  token-secret: ${secret:-$no_secret}
   pool: $pool
   vmid-range: $vmid_range
   template: $template

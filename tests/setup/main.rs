@@ -274,6 +274,21 @@ async fn a_dry_run_changes_nothing_and_prints_what_the_real_run_does() {
     assert_eq!(printed(&dry), real.changes());
 }
 
+#[tokio::test]
+async fn o18_a_dry_run_says_of_a_secret_that_it_will_be_shown() {
+    let cluster = cluster(bare(Version::V9));
+    let says = async |more: &[&str], word: &str| {
+        let arguments = [&LOCAL[..], &["--dry-run"], more].concat();
+        let dry = succeeded(cluster.setup("pve1", &arguments).await);
+        let line = format!("\n  token-secret: {word} shown when ");
+        assert!(dry.out.contains(&line), "{}", dry.out);
+    };
+    says(&[], "will be").await;
+    succeeded(cluster.setup("pve1", &LOCAL).await);
+    says(&[], "was").await;
+    says(&["--new-token"], "will be").await;
+}
+
 /// The commands of `pveum` and `qm` that a dry run prints, as a call is written.
 fn printed(dry: &Ended) -> Vec<String> {
     let lines = dry
