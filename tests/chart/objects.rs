@@ -25,6 +25,23 @@ async fn defaults_leave_the_decision_to_the_api() {
     assert_eq!(cluster["credentials"], "proxmox");
 }
 
+#[tokio::test]
+async fn o17_the_path_of_the_api_is_left_out_of_an_address() {
+    let Some(programs) = require_controlplane() else {
+        return;
+    };
+    let written = json!([
+        "https://pve1.example:8006/api2/json",
+        "https://pve2.example:8006/api2/json/",
+        "https://pve3.example:8006",
+    ]);
+    let given = values(json!({ "clusters": { "proxmox": { "spec": { "endpoints": written } } } }));
+    let objects = render(&programs, &given).await.unwrap();
+    let expected = [1, 2, 3].map(|it| format!("https://pve{it}.example:8006"));
+    let cluster = &the(&objects, "ProxmoxCluster")["spec"];
+    assert_eq!(cluster["endpoints"], json!(expected));
+}
+
 fn fields(spec: &Value) -> Vec<&String> {
     spec.as_object().unwrap().keys().collect()
 }

@@ -102,7 +102,7 @@ async fn a_value_of_the_wrong_shape_is_refused_with_its_path() {
     let wrong = [
         (
             "/clusters/proxmox/spec/endpoints/0",
-            json!({ "clusters": { "proxmox": { "spec": { "endpoints": ["https://pve1.example:8006/api2/json"] } } } }),
+            json!({ "clusters": { "proxmox": { "spec": { "endpoints": ["https://pve1.example:8006/pve"] } } } }),
         ),
         (
             "/clusters/proxmox/spec/endpoints/0",

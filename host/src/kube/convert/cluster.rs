@@ -173,14 +173,17 @@ fn connection(
         }
     };
     Some(ClusterConnection {
-        endpoints: endpoints
-            .iter()
-            .map(|url| url.trim_end_matches('/').to_owned())
-            .collect(),
+        endpoints: endpoints.iter().map(|url| shortened(url)).collect(),
         trust,
         credentials: credentials.to_owned(),
         pool: String::new(),
     })
+}
+
+/// Without the path, which other clients of Proxmox want to have written.
+fn shortened(url: &str) -> String {
+    let url = url.trim_end_matches('/');
+    url.strip_suffix("/api2/json").unwrap_or(url).to_owned()
 }
 
 /// What is wrong is left out.
@@ -289,6 +292,17 @@ mod tests {
         let connection = connection.unwrap();
         assert_eq!(connection.endpoints, ["https://pve1.example:8006"]);
         assert_eq!(connection.trust, TrustSettings::System);
+    }
+
+    #[test]
+    fn o17_the_path_of_the_api_is_left_out_of_an_address() {
+        for written in ["", "/", "/api2/json", "/api2/json/"] {
+            let url = format!("https://pve1.example:8006{written}");
+            let (facts, connection) = read(|spec| spec["endpoints"] = json!([url]));
+            assert_eq!(facts.problem, None);
+            let endpoints = connection.unwrap().endpoints;
+            assert_eq!(endpoints, ["https://pve1.example:8006"], "{written}");
+        }
     }
 
     #[test]

@@ -47,7 +47,7 @@ pub struct ProxmoxClusterSpec {
     /// kproxide asks the next.
     #[schemars(
         length(min = 1, max = 16),
-        inner(regex(pattern = "^https://[^/?#]+/?$"), length(max = 255))
+        inner(regex(pattern = "^https://[^/?#]+(/api2/json)?/?$"), length(max = 255))
     )]
     pub endpoints: Vec<String>,
     /// Which certificates of Proxmox kproxide trusts. Not given: those that a public authority has signed.
