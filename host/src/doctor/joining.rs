@@ -134,7 +134,7 @@ impl Script<'_> {
                 }
                 Lasts::Until(until) => {
                     let text = format!(
-                        "the bootstrap token {token} expires at {until}, and then no new machine joins. {another}"
+                        "the bootstrap token {token} expires at {until:.0}, and then no new machine joins. {another}"
                     );
                     let level = Level::Warning;
                     let finding = error(&reasons::JOIN_TOKEN_EXPIRES, text);
@@ -361,9 +361,9 @@ async fn lasts(kube: Option<&Client>, id: &str, now: Timestamp) -> Lasts {
         Some((200, secret)) => {
             let until = decoded(&secret["data"]["expiration"]);
             match until.and_then(|until| until.parse::<Timestamp>().ok()) {
-                Some(until) if until <= now => {
-                    Lasts::Over(format!("the bootstrap token {id} has expired at {until}"))
-                }
+                Some(until) if until <= now => Lasts::Over(format!(
+                    "the bootstrap token {id} has expired at {until:.0}"
+                )),
                 Some(until) => Lasts::Until(until),
                 None => Lasts::Unknown,
             }

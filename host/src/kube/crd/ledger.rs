@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
     category = "kproxide",
     doc = "kproxide's own records: which VMIDs and addresses are promised, in use or in quarantine. Do not edit it, unless an Event tells you to.",
     printcolumn(
-        name = "Frozen since",
-        type_ = "string",
+        name = "Frozen for",
+        type_ = "date",
         json_path = ".spec.freeze.since",
         description = "kproxide removes nothing: too many machines went bad at once"
     ),

@@ -157,6 +157,28 @@ mod tests {
         }
     }
 
+    /// kubectl shows how long ago a date is. Of a string it shows all, nanoseconds too.
+    #[test]
+    fn o21_a_column_that_shows_a_time_is_a_date() {
+        let mut times = Vec::new();
+        for column in crds()
+            .iter()
+            .flat_map(|it| &it.spec.versions)
+            .flat_map(|it| it.additional_printer_columns.iter().flatten())
+        {
+            let (_, field) = column.json_path.rsplit_once('.').unwrap();
+            let field = field.to_ascii_lowercase();
+            if ["since", "timestamp", "time", "until"]
+                .iter()
+                .any(|end| field.ends_with(end))
+            {
+                assert_eq!(column.type_, "date", "{}", column.name);
+                times.push(column.name.as_str());
+            }
+        }
+        assert!(times.contains(&"Frozen for"), "{times:?}");
+    }
+
     #[test]
     fn every_field_is_described_and_no_schema_is_left_open() {
         fn walk(path: &str, schema: &Value) {

@@ -53,7 +53,7 @@ impl About<'_> {
             explanation.rule(
                 "unschedulable since",
                 since.map_or("the scheduler has not said so".to_owned(), |since| {
-                    since.to_string()
+                    format!("{since:.0}")
                 }),
             );
             explanation.next("kproxide helps pods that the default scheduler calls unschedulable: kubectl describe pod shows what it says");
