@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::{Frame, SizeHint};
 use kube::client::{Body, ClientBuilder};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use tokio::time::Sleep;
 use tower::{BoxError, Layer, Service};
 
@@ -39,14 +39,30 @@ pub enum ConnectError {
     Kubeconfig {
         path: String,
         #[source]
-        source: kube::config::KubeconfigError,
+        source: KubeconfigError,
     },
+    /// Nobody has said which, and the usual one is not there.
+    #[error(
+        "there is no kubeconfig {path}: give --kubeconfig FILE, or set KUBECONFIG. On a server of k3s it is /etc/rancher/k3s/k3s.yaml, of RKE2 /etc/rancher/rke2/rke2.yaml, of kubeadm /etc/kubernetes/admin.conf. (Elsewhere, give a copy of it the server's address in place of 127.0.0.1)"
+    )]
+    NoKubeconfig { path: String },
     #[error(
         "no Kubernetes credentials: this is not a pod with a service account, and there is no usable kubeconfig; give --kubeconfig FILE"
     )]
     NoCredentials(#[source] kube::config::InferConfigError),
     #[error("the Kubernetes credentials cannot be used")]
     Unusable(#[source] kube::Error),
+}
+
+/// There is no such file, which has this path, as far as that is known.
+fn missing(error: &KubeconfigError) -> Option<Option<&Path>> {
+    let is_gone = |error: &std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
+    if let KubeconfigError::ReadConfig(error, file) = error
+        && is_gone(error)
+    {
+        return Some(Some(file.as_path()));
+    }
+    matches!(error, KubeconfigError::FindPath).then_some(None)
 }
 
 impl Client {
@@ -83,7 +99,12 @@ impl Client {
     pub async fn connect_as_user(person: &Connection) -> Result<Self, ConnectError> {
         let kubeconfig = person.kubeconfig.as_deref();
         let path = kubeconfig.map_or("~/.kube/config".into(), |path| path.display().to_string());
-        let failed = |source| ConnectError::Kubeconfig { path, source };
+        let failed = |source: KubeconfigError| match (kubeconfig, missing(&source)) {
+            (None, Some(file)) => ConnectError::NoKubeconfig {
+                path: file.map_or(path, |file| file.display().to_string()),
+            },
+            (Some(_), _) | (None, None) => ConnectError::Kubeconfig { path, source },
+        };
         let read = match kubeconfig {
             Some(path) => Kubeconfig::read_from(path),
             None => Kubeconfig::read(),
