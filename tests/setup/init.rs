@@ -410,6 +410,52 @@ async fn nothing_is_sent_to_a_server_that_nobody_vouches_for_and_what_is_missing
     }
 }
 
+#[tokio::test]
+async fn o22_a_run_that_may_not_ask_names_all_that_is_missing_at_once() {
+    let world = World::prepared(bare(Version::V9), &[]).await;
+    let out = world.path("out");
+    let place = owned(&[
+        "--kubeconfig",
+        &world.kubeconfig(),
+        "--out",
+        &out.display().to_string(),
+    ]);
+    let flags = ["--fingerprint", "--token-id", "--token-secret-file"];
+    let told = init(&place, "").await;
+    assert_eq!(told.code, 2, "{}", told.all());
+    for flag in flags.iter().chain(&["--endpoint", "--join-token-file"]) {
+        let line = format!(": give {flag}");
+        assert!(told.err.contains(&line), "{flag}: {}", told.err);
+    }
+    // The certificate is seen before anybody is told what is missing.
+    let endpoint = owned(&["--endpoint", world.served.pve_wire.url().as_str()]);
+    let told = init(&[place, endpoint].concat(), "").await;
+    assert_eq!(told.code, 2, "{}", told.all());
+    for flag in flags {
+        assert!(told.err.contains(&format!("give {flag}")), "{}", told.err);
+    }
+    let fingerprint = world.served.pve_wire.fingerprint();
+    assert!(told.err.contains(fingerprint), "{}", told.err);
+    assert!(!told.err.contains("--endpoint"), "{}", told.err);
+    assert!(!out.exists());
+}
+
+#[tokio::test]
+async fn o19_without_a_kubeconfig_it_names_those_of_k3s_and_rke2() {
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path().display().to_string();
+    let told = init_in(&[], "", &[("HOME", &home)]).await;
+    assert_eq!(told.code, 2, "{}", told.all());
+    for says in [
+        format!("there is no kubeconfig {home}/.kube/config: give --kubeconfig FILE").as_str(),
+        "/etc/rancher/k3s/k3s.yaml",
+        "/etc/rancher/rke2/rke2.yaml",
+        "give --endpoint",
+    ] {
+        assert!(told.err.contains(says), "{says}: {}", told.err);
+    }
+}
+
 /// Flags for the folder `out`, of a run that ends well.
 fn folder(world: &World, kubeconfig: &str) -> Vec<String> {
     let out = world.path("out").display().to_string();

@@ -18,6 +18,9 @@ Without a name it is `proxmox`.
 
 No flag takes a secret: a file that holds it, or - for standard input.
 
+After Ctrl-C or an error, answers.json in the folder keeps your answers, but no secret. The next
+run offers them again.
+
 It ends with 0 when the folder is written, whatever doctor finds.";
 
 #[derive(Debug, Args)]
@@ -29,7 +32,7 @@ pub struct Init {
     /// Write over the files of an earlier run
     #[arg(long)]
     pub force: bool,
-    /// Never ask. What has no default must be given by a flag
+    /// Never ask. What has no default must be given by a flag; all that is missing is named at once
     #[arg(long)]
     pub non_interactive: bool,
     #[command(flatten)]

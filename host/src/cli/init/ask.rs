@@ -1,5 +1,5 @@
 //! Where an answer comes from: a flag, a question to a person, or a default. In a run that may not ask, a missing answer
-//! names its flag.
+//! names its flag. What a person answers is kept, but for secrets.
 
 use std::fs;
 use std::io::{self, IsTerminal as _, Read as _};
@@ -10,6 +10,7 @@ use secrecy::SecretString;
 
 use super::super::exit::Exit;
 use super::Problem;
+use super::kept::Kept;
 
 /// What is wrong with an answer, in words.
 pub(super) type Check<'a> = &'a dyn Fn(&str) -> Result<(), String>;
@@ -24,7 +25,7 @@ pub(super) struct Question<'a> {
 }
 
 impl Question<'_> {
-    fn missing(self) -> Problem {
+    pub(super) fn missing(self) -> Problem {
         let Self { text, flag } = self;
         Problem::input(format!("{text}: give {flag}"))
     }
@@ -35,32 +36,37 @@ impl Question<'_> {
 }
 
 /// Who answers.
-#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asker {
     /// The person at the terminal.
-    Person,
+    Person(Kept),
     Nobody,
 }
 
 impl Asker {
+    /// The folder may hold the answers of a run that was interrupted.
+    ///
     /// # Errors
     /// There is no terminal to ask at.
-    pub(super) fn new(non_interactive: bool) -> Result<Self, Problem> {
+    pub(super) fn new(non_interactive: bool, folder: &Path) -> Result<Self, Problem> {
         if non_interactive {
             return Ok(Self::Nobody);
         }
         match io::stdin().is_terminal() && io::stderr().is_terminal() {
-            true => Ok(Self::Person),
+            true => Ok(Self::Person(Kept::read(folder))),
             false => Err(Problem::input(
                 "there is no terminal to ask at: run it in one, or give --non-interactive and the answers as flags",
             )),
         }
     }
 
+    pub(super) fn is_nobody(&self) -> bool {
+        matches!(self, Self::Nobody)
+    }
+
     /// # Errors
     /// As all of them: there is no answer, or none that can be used, or the terminal is gone.
     pub(super) fn text(
-        self,
+        &self,
         question: Question<'_>,
         given: Option<&str>,
         default: Option<&str>,
@@ -75,21 +81,19 @@ impl Asker {
         match (self, default) {
             (Self::Nobody, Some(default)) => Ok(default.to_owned()),
             (Self::Nobody, None) => Err(question.missing()),
-            (Self::Person, default) => {
-                let mut input = Input::<String>::new()
-                    .with_prompt(question.text)
-                    .validate_with(|text: &String| check(text.trim()));
-                if let Some(default) = default {
-                    input = input.default(default.to_owned());
-                }
-                Ok(input.interact_text()?.trim().to_owned())
+            (Self::Person(kept), default) => {
+                let before = kept.one(question.flag).filter(|it| check(it).is_ok());
+                let offered = before.as_deref().or(default);
+                let answer = typed(question.text, offered, check)?;
+                kept.keep(question.flag, std::slice::from_ref(&answer))?;
+                Ok(answer)
             }
         }
     }
 
     /// One of several. What is the only one is not asked for.
     pub(super) fn one(
-        self,
+        &self,
         question: Question<'_>,
         given: Option<&str>,
         options: &[String],
@@ -106,17 +110,23 @@ impl Asker {
                 let Problem { text, .. } = question.missing();
                 Err(Problem::input(format!("{text}, {}", there_is(options))))
             }
-            (Self::Person, _, default) => Ok(Select::new()
-                .with_prompt(question.text)
-                .items(options)
-                .default(default.unwrap_or_default())
-                .interact()?),
+            (Self::Person(kept), _, default) => {
+                let before = kept.one(question.flag);
+                let before = before.and_then(|it| options.iter().position(|option| *option == it));
+                let chosen = Select::new()
+                    .with_prompt(question.text)
+                    .items(options)
+                    .default(before.or(default).unwrap_or_default())
+                    .interact()?;
+                kept.keep(question.flag, &options[chosen..=chosen])?;
+                Ok(chosen)
+            }
         }
     }
 
     /// Some of several; all, if nothing else is said.
     pub(super) fn some(
-        self,
+        &self,
         question: Question<'_>,
         given: &[String],
         options: &[String],
@@ -126,28 +136,37 @@ impl Asker {
                 return Err(question.wrong(given, &there_is(options)));
             }
         }
-        if !given.is_empty() || self == Self::Nobody || options.len() < 2 {
-            let is_wanted = |option: &&String| given.is_empty() || given.contains(option);
-            return Ok(options.iter().filter(is_wanted).cloned().collect());
-        }
+        let kept = match self {
+            Self::Person(kept) if given.is_empty() && options.len() > 1 => kept,
+            Self::Person(_) | Self::Nobody => {
+                let is_wanted = |option: &&String| given.is_empty() || given.contains(option);
+                return Ok(options.iter().filter(is_wanted).cloned().collect());
+            }
+        };
+        let before = kept.all(question.flag);
+        let is_marked = |option: &String| before.is_empty() || before.contains(option);
+        let marked: Vec<bool> = options.iter().map(is_marked).collect();
         loop {
             let chosen = MultiSelect::new()
                 .with_prompt(format!("{} (space changes, enter ends)", question.text))
                 .items(options)
-                .defaults(&vec![true; options.len()])
+                .defaults(&marked)
                 .interact()?;
             if !chosen.is_empty() {
-                return Ok(chosen.into_iter().map(|at| options[at].clone()).collect());
+                let chosen: Vec<String> =
+                    chosen.into_iter().map(|at| options[at].clone()).collect();
+                kept.keep(question.flag, &chosen)?;
+                return Ok(chosen);
             }
             eprintln!("at least one");
         }
     }
 
     /// Yes or no. Nobody says no.
-    pub(super) fn confirms(self, text: &str, default: Option<bool>) -> Result<bool, Problem> {
+    pub(super) fn confirms(&self, text: &str, default: Option<bool>) -> Result<bool, Problem> {
         match self {
             Self::Nobody => Ok(false),
-            Self::Person => {
+            Self::Person(_) => {
                 let mut confirm = Confirm::new().with_prompt(text);
                 if let Some(default) = default {
                     confirm = confirm.default(default);
@@ -162,8 +181,8 @@ impl Asker {
     ///
     /// # Errors
     /// The problem, which another answer would not mend, or which nobody is there to mend.
-    pub(super) fn asks_again(self, problem: Problem, was_asked: bool) -> Result<(), Problem> {
-        match self == Self::Person && was_asked && problem.exit == Exit::Proxmox {
+    pub(super) fn asks_again(&self, problem: Problem, was_asked: bool) -> Result<(), Problem> {
+        match !self.is_nobody() && was_asked && problem.exit == Exit::Proxmox {
             true => {
                 eprintln!("{problem}");
                 Ok(())
@@ -175,7 +194,7 @@ impl Asker {
     /// A secret, from a file, from standard input (`-`), or typed without being shown. `check` is given it; no problem shows
     /// it.
     pub(super) fn secret(
-        self,
+        &self,
         question: Question<'_>,
         file: Option<&Path>,
         check: Check<'_>,
@@ -188,13 +207,31 @@ impl Asker {
                 text
             }
             (Self::Nobody, None) => return Err(question.missing()),
-            (Self::Person, None) => Password::new()
+            (Self::Person(_), None) => Password::new()
                 .with_prompt(format!("{} (it is not shown)", question.text))
                 .validate_with(|text: &String| check(text.trim()))
                 .interact()?,
         };
         Ok(text.trim().to_owned().into())
     }
+}
+
+/// What a person types, or takes of what is offered. It is not kept.
+///
+/// # Errors
+/// The terminal is gone.
+pub(super) fn typed(
+    prompt: &str,
+    offered: Option<&str>,
+    check: Check<'_>,
+) -> Result<String, Problem> {
+    let mut input = Input::<String>::new()
+        .with_prompt(prompt)
+        .validate_with(|text: &String| check(text.trim()));
+    if let Some(offered) = offered {
+        input = input.default(offered.to_owned());
+    }
+    Ok(input.interact_text()?.trim().to_owned())
 }
 
 fn read(question: Question<'_>, file: &Path) -> Result<String, Problem> {

@@ -98,7 +98,7 @@ impl Folder {
 }
 
 /// The mode counts from the beginning, so that nobody reads a secret before it does.
-fn write(path: &Path, text: &str, mode: u32) -> io::Result<()> {
+pub(super) fn write(path: &Path, text: &str, mode: u32) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}

@@ -30,28 +30,11 @@ impl Joining {
     /// # Errors
     /// An answer is missing.
     pub(super) fn ask(
-        asker: Asker,
+        asker: &Asker,
         args: &Init,
         kubernetes: &Kubernetes,
     ) -> Result<Option<Self>, Problem> {
-        let question = Question {
-            text: "How machines join the cluster (itself: at the first boot, as their template was made to)",
-            flag: "--join",
-        };
-        let name = |way: Way| WAYS.iter().find(|it| it.0 == way).map_or("", |it| it.1);
-        // Nobody is offered what the cluster's version rules out.
-        let fits = |way: Way| args.join == Some(way) || version(way, kubernetes).is_ok();
-        let ways: Vec<Way> = WAYS
-            .iter()
-            .map(|it| it.0)
-            .filter(|way| fits(*way))
-            .collect();
-        let names: Vec<String> = ways.iter().map(|way| name(*way).to_owned()).collect();
-        let known = kubernetes
-            .way
-            .and_then(|way| ways.iter().position(|it| *it == way));
-        let chosen = asker.one(question, args.join.map(name), &names, known)?;
-        let way = ways[chosen];
+        let way = ask_way(asker, args, kubernetes)?;
         let script = match way {
             Way::K3s => K3S,
             Way::Rke2 => RKE2,
@@ -59,36 +42,17 @@ impl Joining {
             Way::Itself => return Ok(None),
         };
         let version = version(way, kubernetes)?;
-        let question = Question {
-            text: "Server that machines join at",
-            flag: "--join-server",
-        };
-        let known = kubernetes.server_for(way);
-        let is_server = |text: &str| check_server(way, text);
-        let server = asker.text(
-            question,
-            args.join_server.as_deref(),
-            known.as_deref(),
-            &is_server,
-        )?;
+        let server = ask_server(asker, args, kubernetes, way)?;
         let server = match way {
             Way::Kubeadm => server.trim_start_matches("https://").to_owned(),
             Way::K3s | Way::Rke2 | Way::Itself => server,
         };
-        let question = Question {
-            text: match way {
-                Way::K3s => "Token: what is in /var/lib/rancher/k3s/server/node-token on a server",
-                Way::Rke2 => {
-                    "Token: what is in /var/lib/rancher/rke2/server/node-token on a server"
-                }
-                Way::Kubeadm | Way::Itself => {
-                    "Token: what `kubeadm token create --ttl 0` prints on a control plane"
-                }
-            },
-            flag: "--join-token-file",
-        };
         let is_token = |text: &str| check_token(way, text);
-        let token = asker.secret(question, args.join_token_file.as_deref(), &is_token)?;
+        let token = asker.secret(
+            token_question(Some(way)),
+            args.join_token_file.as_deref(),
+            &is_token,
+        )?;
         let mut lines = vec![("server", server), ("version", version)];
         if way == Way::Kubeadm {
             let hash = kubernetes.hash.clone().ok_or_else(|| {
@@ -107,6 +71,87 @@ impl Joining {
         Ok(Some(Self {
             script: script.into(),
         }))
+    }
+
+    /// Each answer that is missing or cannot be used, where nobody can be asked. `None`: nothing is known of the cluster.
+    pub(super) fn lacking(args: &Init, kubernetes: Option<&Kubernetes>) -> Vec<Problem> {
+        let (mut lacking, mut way) = (Vec::new(), args.join);
+        if let Some(kubernetes) = kubernetes {
+            match ask_way(&Asker::Nobody, args, kubernetes) {
+                Ok(Way::Itself) => way = Some(Way::Itself),
+                Ok(chosen) => {
+                    way = Some(chosen);
+                    lacking.extend(version(chosen, kubernetes).err());
+                    lacking.extend(ask_server(&Asker::Nobody, args, kubernetes, chosen).err());
+                }
+                Err(problem) => lacking.push(problem),
+            }
+        }
+        // What is in the file is read once, later: it may be standard input.
+        if way != Some(Way::Itself) && args.join_token_file.is_none() {
+            lacking.push(token_question(way).missing());
+        }
+        lacking
+    }
+}
+
+fn ask_way(asker: &Asker, args: &Init, kubernetes: &Kubernetes) -> Result<Way, Problem> {
+    let question = Question {
+        text: "How machines join the cluster (itself: at the first boot, as their template was made to)",
+        flag: "--join",
+    };
+    let name = |way: Way| WAYS.iter().find(|it| it.0 == way).map_or("", |it| it.1);
+    // Nobody is offered what the cluster's version rules out.
+    let fits = |way: Way| args.join == Some(way) || version(way, kubernetes).is_ok();
+    let ways: Vec<Way> = WAYS
+        .iter()
+        .map(|it| it.0)
+        .filter(|way| fits(*way))
+        .collect();
+    let names: Vec<String> = ways.iter().map(|way| name(*way).to_owned()).collect();
+    let known = kubernetes
+        .way
+        .and_then(|way| ways.iter().position(|it| *it == way));
+    let chosen = asker.one(question, args.join.map(name), &names, known)?;
+    Ok(ways[chosen])
+}
+
+fn ask_server(
+    asker: &Asker,
+    args: &Init,
+    kubernetes: &Kubernetes,
+    way: Way,
+) -> Result<String, Problem> {
+    let question = Question {
+        text: "Server that machines join at",
+        flag: "--join-server",
+    };
+    let known = kubernetes.server_for(way);
+    let is_server = |text: &str| check_server(way, text);
+    asker.text(
+        question,
+        args.join_server.as_deref(),
+        known.as_deref(),
+        &is_server,
+    )
+}
+
+/// `None`: it is not known how machines join.
+fn token_question(way: Option<Way>) -> Question<'static> {
+    Question {
+        text: match way {
+            Some(Way::K3s) => {
+                "Token: what is in /var/lib/rancher/k3s/server/node-token on a server"
+            }
+            Some(Way::Rke2) => {
+                "Token: what is in /var/lib/rancher/rke2/server/node-token on a server"
+            }
+            Some(Way::Kubeadm | Way::Itself) => {
+                "Token: what `kubeadm token create --ttl 0` prints on a control plane"
+            }
+            None => "Token of the Kubernetes cluster, unless machines join by themselves",
+        },
+        flag: "--join-token-file",
     }
 }
 
@@ -210,7 +255,7 @@ mod tests {
             token,
         ];
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-        let joining = Joining::ask(Asker::Nobody, &parsed(&flags), &of_version(version))?;
+        let joining = Joining::ask(&Asker::Nobody, &parsed(&flags), &of_version(version))?;
         Ok(joining.map_or_else(String::new, |it| it.script.expose_secret().to_owned()))
     }
 
@@ -298,10 +343,10 @@ mod tests {
         std::fs::write(file.path(), BOOTSTRAP).unwrap();
         let token = format!("--join-token-file={}", file.path().display());
         let args = parsed(&["--join=kubeadm", "--join-server=a:1", &token]);
-        let problem = Joining::ask(Asker::Nobody, &args, &unknown).err().unwrap();
+        let problem = Joining::ask(&Asker::Nobody, &args, &unknown).err().unwrap();
         assert_eq!(problem.exit, Exit::Kubernetes);
         // The way is not known, and neither is the server.
-        let way = Joining::ask(Asker::Nobody, &parsed(&[]), &unknown)
+        let way = Joining::ask(&Asker::Nobody, &parsed(&[]), &unknown)
             .err()
             .unwrap();
         assert!(
@@ -309,7 +354,29 @@ mod tests {
             "{}",
             way.text
         );
-        let server = Joining::ask(Asker::Nobody, &parsed(&["--join=kubeadm"]), &unknown);
+        let server = Joining::ask(&Asker::Nobody, &parsed(&["--join=kubeadm"]), &unknown);
         assert!(server.err().unwrap().text.ends_with("give --join-server"));
+    }
+
+    #[test]
+    fn o22_all_that_a_way_to_join_lacks_is_named_at_once() {
+        let lacking = |flags: &[&str], kubernetes| {
+            let lacking = Joining::lacking(&parsed(flags), kubernetes).into_iter();
+            let flags = lacking.map(|it| it.text.rsplit_once("give ").unwrap().1.to_owned());
+            flags.collect::<Vec<_>>()
+        };
+        let known = of_version("v1.33.4");
+        assert_eq!(lacking(&[], None), ["--join-token-file"]);
+        assert_eq!(
+            lacking(&[], Some(&known)),
+            ["--join, one of: kubeadm, itself", "--join-token-file"]
+        );
+        assert_eq!(
+            lacking(&["--join=kubeadm"], Some(&known)),
+            ["--join-server", "--join-token-file"]
+        );
+        for kubernetes in [None, Some(&known)] {
+            assert!(lacking(&["--join=itself"], kubernetes).is_empty());
+        }
     }
 }

@@ -9,6 +9,7 @@ mod ask;
 mod files;
 mod given;
 mod join;
+mod kept;
 mod kubernetes;
 mod offers;
 mod proxmox;
@@ -24,7 +25,7 @@ use crate::args::Init;
 use crate::chain::chain;
 use crate::kube::client::Client;
 
-use ask::{Asker, Question};
+use ask::{Asker, typed};
 use files::{Folder, Written};
 use given::by_cluster;
 use join::Joining;
@@ -32,7 +33,7 @@ use kubernetes::Kubernetes;
 use proxmox::Cluster;
 
 /// Why there is no folder at the end.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub(super) struct Problem {
     pub(super) exit: Exit,
@@ -63,6 +64,19 @@ impl Problem {
     fn other(text: impl Into<String>) -> Self {
         Self::new(Exit::Failure, text)
     }
+
+    /// One for all answers that are missing or cannot be used. `None`: there is none of these.
+    fn of_answers(mut problems: Vec<Self>) -> Option<Self> {
+        problems.retain(|it| it.exit == Exit::BadInput);
+        if problems.len() < 2 {
+            return problems.pop();
+        }
+        let lines = problems.iter().map(|it| format!("\n  {}", it.text));
+        let lines: String = lines.collect();
+        Some(Self::input(format!(
+            "answers are missing, or cannot be used:{lines}"
+        )))
+    }
 }
 
 impl From<dialoguer::Error> for Problem {
@@ -83,7 +97,18 @@ pub(super) fn run(args: &Init, out: &mut impl Write) -> Result<Exit, Box<dyn Err
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
-    let (folder, kube) = runtime.block_on(write_folder(args, out))?;
+    let asker = Asker::new(args.non_interactive, &args.out)?;
+    let written = runtime.block_on(write_folder(&asker, args, out));
+    if let (Err(_), Asker::Person(kept)) = (&written, &asker)
+        && !kept.is_empty()
+    {
+        let file = kept.file.display();
+        writeln!(
+            out,
+            "\n{file} keeps your answers, but no secret. The next run offers them again."
+        )?;
+    }
+    let (folder, kube) = written?;
     writeln!(out, "\nWhat doctor finds:")?;
     let found = findings(&folder.values, folder.mounted, &kube, &args.namespace);
     let report = runtime.block_on(found)?;
@@ -97,33 +122,73 @@ pub(super) fn run(args: &Init, out: &mut impl Write) -> Result<Exit, Box<dyn Err
 }
 
 /// Everything but doctor, which looks at the same cluster.
-async fn write_folder(args: &Init, out: &mut impl Write) -> Result<(Written, Client), Problem> {
+async fn write_folder(
+    asker: &Asker,
+    args: &Init,
+    out: &mut impl Write,
+) -> Result<(Written, Client), Problem> {
     let given = by_cluster(args)?;
-    let asker = Asker::new(args.non_interactive)?;
     let folder = Folder::claim(&args.out, args.force)?;
-    let kube = Client::connect_as_user(&args.connection).await;
-    let kube = kube.map_err(|error| Problem::input(chain(&error)))?;
-    let kubernetes = Kubernetes::read(&kube).await?;
+    let connected = match connect(args).await {
+        // No answer mends it.
+        Err(problem) if problem.exit != Exit::BadInput => return Err(problem),
+        connected => connected,
+    };
+    if asker.is_nobody() {
+        let mut lacking: Vec<Problem> = connected.as_ref().err().cloned().into_iter().collect();
+        for (name, given) in &given {
+            lacking.extend(Cluster::lacking(name, given).await);
+        }
+        let kubernetes = connected.as_ref().ok().map(|(_, kubernetes)| kubernetes);
+        lacking.extend(Joining::lacking(args, kubernetes));
+        if let Some(problem) = Problem::of_answers(lacking) {
+            return Err(problem);
+        }
+    }
+    let (kube, kubernetes) = connected?;
     writeln!(out, "Kubernetes {}", kubernetes.version)?;
+    let before = match asker {
+        Asker::Person(kept) if !kept.is_empty() => {
+            let file = kept.file.display();
+            writeln!(
+                out,
+                "Your answers of an earlier run ({file}) are offered again."
+            )?;
+            kept.clusters()
+        }
+        Asker::Person(_) | Asker::Nobody => Vec::new(),
+    };
 
     let mut clusters = Vec::new();
     for (name, given) in &given {
         clusters.push(Cluster::ask(asker, out, name, given).await?);
     }
-    while asker.confirms("Another Proxmox cluster?", Some(false))? {
+    loop {
+        let is_asked = |name: &&String| clusters.iter().any(|it: &Cluster| it.name == **name);
+        let next = before.iter().find(|name| !is_asked(name));
+        if !asker.confirms("Another Proxmox cluster?", Some(next.is_some()))? {
+            break;
+        }
         let is_new = |name: &str| match clusters.iter().any(|it: &Cluster| it.name == name) {
             true => Err("there is one of that name already".to_owned()),
             false => given::check_name(name),
         };
-        let question = Question {
-            text: "Its name",
-            flag: "--endpoint",
-        };
-        let name = asker.text(question, None, None, &is_new)?;
+        let name = typed("Its name", next.map(String::as_str), &is_new)?;
         clusters.push(Cluster::ask(asker, out, &name, &given::Given::default()).await?);
     }
     let class = offers::ask(asker, args, &mut clusters).await?;
     let joining = Joining::ask(asker, args, &kubernetes)?;
     let written = folder.write(args, &clusters, &class, joining.as_ref())?;
+    if let Asker::Person(kept) = asker {
+        kept.forget();
+    }
     Ok((written, kube))
+}
+
+/// The cluster, and what it says of itself.
+async fn connect(args: &Init) -> Result<(Client, Kubernetes), Problem> {
+    let kube = Client::connect_as_user(&args.connection).await;
+    let kube = kube.map_err(|error| Problem::input(chain(&error)))?;
+    let kubernetes = Kubernetes::read(&kube).await?;
+    Ok((kube, kubernetes))
 }

@@ -27,7 +27,7 @@ pub(super) struct Class {
 /// # Errors
 /// There is no template, or an answer is missing.
 pub(super) async fn ask(
-    asker: Asker,
+    asker: &Asker,
     args: &Init,
     clusters: &mut [Cluster],
 ) -> Result<Class, Problem> {
@@ -57,7 +57,7 @@ pub(super) async fn ask(
         flag: "--template",
     };
     let usual = names.iter().position(|name| name == "k8s-node");
-    let usual = usual.filter(|_| asker == Asker::Person);
+    let usual = usual.filter(|_| !asker.is_nobody());
     let chosen = asker.one(question, args.template.as_deref(), &names, usual)?;
     let template = names[chosen].clone();
 
@@ -75,7 +75,7 @@ pub(super) async fn ask(
             let chosen = asker.one(question, Some(given), &storages, None)?;
             Some(storages[chosen].clone())
         }
-        (None, Asker::Person) => match asker.one(question, None, &options, Some(0))? {
+        (None, Asker::Person(_)) => match asker.one(question, None, &options, Some(0))? {
             0 => None,
             chosen => Some(options[chosen].clone()),
         },

@@ -1,7 +1,7 @@
 //! One Proxmox cluster: nothing is sent to it before its certificate is confirmed.
 
 use std::fs;
-use std::io::Write;
+use std::io::{self, Write};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use futures::future::join_all;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::Problem;
-use super::ask::{Asker, Question};
+use super::ask::{Asker, Question, typed};
 use super::given::{Given, UNNAMED};
 use crate::pve::auth::Credentials;
 use crate::pve::client::Client;
@@ -66,15 +66,12 @@ impl Cluster {
     /// # Errors
     /// Proxmox is not reachable, not the one that is meant, or refuses; or an answer is missing.
     pub(super) async fn ask(
-        asker: Asker,
+        asker: &Asker,
         out: &mut impl Write,
         name: &str,
         given: &Given,
     ) -> Result<Self, Problem> {
-        let flag = |flag: &str| match name {
-            UNNAMED => flag.to_owned(),
-            name => format!("{flag} {name}=…"),
-        };
+        let flag = flag_of(name);
         let (mut endpoints, mut trusted) = loop {
             let endpoints = ask_endpoints(asker, given, &flag("--endpoint"))?;
             match confirm(asker, out, given, &endpoints, &flag("--fingerprint")).await {
@@ -83,9 +80,8 @@ impl Cluster {
             }
         };
         let failed = |error: Error| Problem::proxmox(error.chain());
-        let mut refused = None;
         let (token, client, version) = loop {
-            let token = Token::ask(asker, given, refused.as_deref(), &flag)?;
+            let token = Token::ask(asker, given, &flag)?;
             let client = token.client(&endpoints, &trusted)?;
             let error = match client.version().await {
                 Ok(version) => break (token, client, version),
@@ -95,7 +91,6 @@ impl Cluster {
             // No other token would mend anything else.
             let is_refused = error.meaning == Meaning::Unauthorized;
             asker.asks_again(failed(error), was_asked && is_refused)?;
-            refused = Some(token.id);
         };
         let members = client.members().await.map_err(failed)?;
         let inventory = client.inventory().await.map_err(failed)?;
@@ -112,17 +107,7 @@ impl Cluster {
         }
 
         let pool = ask_pool(asker, given, &inventory, &flag("--pool"))?;
-        let question = Question {
-            text: "VMIDs of the machines, which nobody else uses",
-            flag: &flag("--vmid-range"),
-        };
-        let (first, last) = VMID_RANGE;
-        let range = asker.text(
-            question,
-            given.vmid_range.as_deref(),
-            Some(&format!("{first}-{last}")),
-            &|text| vmid_range(text).map(|_| ()),
-        )?;
+        let vmid_range = ask_vmid_range(asker, given, &flag("--vmid-range"))?;
         let mut all: Vec<String> = inventory
             .hypervisors
             .iter()
@@ -140,11 +125,44 @@ impl Cluster {
             token_id: token.id,
             token_secret: token.secret,
             pool,
-            vmid_range: vmid_range(&range).map_err(Problem::input)?,
+            vmid_range,
             servers: asker.some(question, &given.servers, &all)?,
             inventory,
             client,
         })
+    }
+
+    /// Each answer that is missing or cannot be used, where nobody can be asked, as far as that shows before Proxmox is
+    /// asked. No secret is read.
+    pub(super) async fn lacking(name: &str, given: &Given) -> Vec<Problem> {
+        let nobody = &Asker::Nobody;
+        let flag = flag_of(name);
+        let certificate = flag("--fingerprint");
+        let mut lacking = Vec::new();
+        match ask_endpoints(nobody, given, &flag("--endpoint")) {
+            Ok(endpoints) => {
+                let mut unseen = io::sink();
+                let shown = confirm(nobody, &mut unseen, given, &endpoints, &certificate).await;
+                lacking.extend(shown.err());
+            }
+            Err(problem) => {
+                lacking.push(problem);
+                if given.fingerprints.is_empty() && given.ca_file.is_none() {
+                    let question = Question {
+                        text: "Fingerprint of its certificate, unless a public authority vouches for it",
+                        flag: &format!("{certificate} (or --ca-file)"),
+                    };
+                    lacking.push(question.missing());
+                }
+            }
+        }
+        lacking.extend(ask_token_id(nobody, given, &flag).err());
+        if given.token_secret.is_none() {
+            let flag = flag("--token-secret-file");
+            lacking.push(secret_question(&flag).missing());
+        }
+        lacking.extend(ask_vmid_range(nobody, given, &flag("--vmid-range")).err());
+        lacking
     }
 
     /// Machines may be made on each server, also on those to come.
@@ -153,7 +171,15 @@ impl Cluster {
     }
 }
 
-fn ask_endpoints(asker: Asker, given: &Given, flag: &str) -> Result<Vec<String>, Problem> {
+/// How a flag is given for the Proxmox cluster of that name.
+fn flag_of(name: &str) -> impl Fn(&str) -> String {
+    move |flag| match name {
+        UNNAMED => flag.to_owned(),
+        name => format!("{flag} {name}=…"),
+    }
+}
+
+fn ask_endpoints(asker: &Asker, given: &Given, flag: &str) -> Result<Vec<String>, Problem> {
     let mut endpoints = given.endpoints.clone();
     if endpoints.is_empty() {
         let question = Question {
@@ -174,30 +200,14 @@ struct Token {
 }
 
 impl Token {
-    /// `before`: the token that was refused.
-    fn ask(
-        asker: Asker,
-        given: &Given,
-        before: Option<&str>,
-        flag: &impl Fn(&str) -> String,
-    ) -> Result<Self, Problem> {
-        let question = Question {
-            text: "API token, such as kproxide@pve!autoscaler",
-            flag: &flag("--token-id"),
-        };
-        let is_id = |id: &str| match Credentials::token(id, "a") {
-            Ok(_) => Ok(()),
-            Err(error) => Err(error.to_string()),
-        };
-        let id = asker.text(question, given.token_id.as_deref(), before, &is_id)?;
-        let question = Question {
-            text: "The token's secret",
-            flag: &flag("--token-secret-file"),
-        };
+    fn ask(asker: &Asker, given: &Given, flag: &impl Fn(&str) -> String) -> Result<Self, Problem> {
+        let id = ask_token_id(asker, given, flag)?;
         let is_secret = |secret: &str| match Credentials::token(&id, secret) {
             Ok(_) => Ok(()),
             Err(error) => Err(error.to_string()),
         };
+        let flag = flag("--token-secret-file");
+        let question = secret_question(&flag);
         let secret = asker.secret(question, given.token_secret.as_deref(), &is_secret)?;
         Ok(Self { id, secret })
     }
@@ -211,9 +221,54 @@ impl Token {
     }
 }
 
+fn ask_token_id(
+    asker: &Asker,
+    given: &Given,
+    flag: &impl Fn(&str) -> String,
+) -> Result<String, Problem> {
+    let question = Question {
+        text: "API token, such as kproxide@pve!autoscaler",
+        flag: &flag("--token-id"),
+    };
+    asker.text(question, given.token_id.as_deref(), None, &check_token_id)
+}
+
+fn check_token_id(id: &str) -> Result<(), String> {
+    // What follows is the secret, and an ID is kept.
+    if id.contains('=') {
+        return Err("give what stands before `=`: the secret is asked for by itself".to_owned());
+    }
+    match Credentials::token(id, "a") {
+        Ok(_) => Ok(()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn secret_question(flag: &str) -> Question<'_> {
+    Question {
+        text: "The token's secret",
+        flag,
+    }
+}
+
+fn ask_vmid_range(asker: &Asker, given: &Given, flag: &str) -> Result<(u32, u32), Problem> {
+    let question = Question {
+        text: "VMIDs of the machines, which nobody else uses",
+        flag,
+    };
+    let (first, last) = VMID_RANGE;
+    let range = asker.text(
+        question,
+        given.vmid_range.as_deref(),
+        Some(&format!("{first}-{last}")),
+        &|text| vmid_range(text).map(|_| ()),
+    )?;
+    vmid_range(&range).map_err(Problem::input)
+}
+
 /// By whom the certificate of the endpoints is vouched for.
 async fn confirm(
-    asker: Asker,
+    asker: &Asker,
     out: &mut impl Write,
     given: &Given,
     endpoints: &[String],
@@ -243,24 +298,52 @@ async fn confirm(
     for url in endpoints {
         let seen = fingerprint(url).await;
         let seen = seen.map_err(|why| Problem::proxmox(format!("{url}: {why}")))?;
-        if asker == Asker::Nobody {
+        let Asker::Person(kept) = asker else {
             return Err(Problem::input(format!(
                 "{url} shows a certificate with the fingerprint {seen}, which nobody has confirmed: compare it with what setup.sh printed, and give {flag} (or --ca-file)"
             )));
-        }
+        };
         writeln!(
             out,
             "\n{url} shows a certificate with this SHA-256 fingerprint:\n  {seen}\nsetup.sh prints it, and Proxmox shows it at the server, under System > Certificates."
         )?;
+        // Of another certificate the earlier answer says nothing.
+        let key = format!("{flag} {url}");
+        let was_confirmed = kept.one(&key) == Some(seen.to_string());
+        if was_confirmed {
+            writeln!(out, "You have confirmed it before.")?;
+        }
         out.flush()?;
-        if !asker.confirms("Is it the same?", None)? {
+        let answer = typed(
+            "Is it the same? Write yes or no, or paste the other one, which is then compared",
+            was_confirmed.then_some("yes"),
+            &|answer| is_same(answer, seen).map(|_| ()),
+        )?;
+        if !is_same(&answer, seen).map_err(Problem::input)? {
             return Err(Problem::proxmox(format!(
-                "the certificate of {url} is not confirmed. Nothing was sent to it"
+                "the certificate of {url} is not confirmed: it has another fingerprint than the one that you know. Nothing was sent to it"
             )));
         }
+        kept.keep(&key, &[seen.to_string()])?;
         confirmed.push(seen);
     }
     Ok(Trusted::Fingerprints(confirmed))
+}
+
+/// A whole word, or the fingerprint that somebody knows from elsewhere, such as the line that setup.sh prints.
+fn is_same(answer: &str, seen: Fingerprint) -> Result<bool, String> {
+    let known = answer.trim_start_matches("fingerprint:");
+    match (
+        answer.to_ascii_lowercase().as_str(),
+        known.parse::<Fingerprint>(),
+    ) {
+        ("yes", _) => Ok(true),
+        ("no", _) => Ok(false),
+        (_, Ok(known)) => Ok(seen == known),
+        (_, Err(_)) => Err(
+            "write yes or no, or paste a whole SHA-256 fingerprint, which has 64 digits".to_owned(),
+        ),
+    }
 }
 
 /// Each endpoint shows a certificate that is trusted so.
@@ -345,7 +428,7 @@ async fn reach(
 }
 
 fn ask_pool(
-    asker: Asker,
+    asker: &Asker,
     given: &Given,
     inventory: &Inventory,
     flag: &str,
@@ -406,11 +489,92 @@ mod tests {
     use super::*;
 
     #[test]
+    fn o7_only_the_whole_word_or_the_same_fingerprint_confirms() {
+        let seen = Fingerprint::of(b"certificate");
+        let other = Fingerprint::of(b"another").to_string();
+        let hex = seen.to_string();
+        let lines = ["SHA256 Fingerprint=", "fingerprint: "].map(|it| format!("{it}{hex}"));
+        for same in [
+            "yes",
+            "YES",
+            &hex,
+            &hex.to_lowercase(),
+            &lines[0],
+            &lines[1],
+        ] {
+            assert_eq!(is_same(same, seen), Ok(true), "{same}");
+        }
+        for not in ["no", "No", &other, &other.replace(':', "")] {
+            assert_eq!(is_same(not, seen), Ok(false), "{not}");
+        }
+        for unclear in ["maybe", "y", "n", "yes, it is", "", &hex[3..]] {
+            let said = is_same(unclear, seen).unwrap_err();
+            assert!(said.starts_with("write yes or no"), "{unclear}: {said}");
+        }
+    }
+
+    #[test]
+    fn an_id_with_its_secret_is_refused_because_ids_are_kept() {
+        check_token_id("kproxide@pve!autoscaler").unwrap();
+        let said = check_token_id("kproxide@pve!autoscaler=hush").unwrap_err();
+        assert!(
+            said.contains("before `=`") && !said.contains("hush"),
+            "{said}"
+        );
+        assert!(
+            check_token_id("root")
+                .unwrap_err()
+                .contains("user@realm!name")
+        );
+    }
+
+    #[tokio::test]
+    async fn o22_all_that_a_proxmox_cluster_lacks_is_named_at_once() {
+        let lacking = Cluster::lacking("home", &Given::default()).await;
+        let flags: Vec<&str> = lacking
+            .iter()
+            .map(|it| it.text.rsplit_once(": give ").unwrap().1)
+            .collect();
+        assert_eq!(
+            flags,
+            [
+                "--endpoint home=…",
+                "--fingerprint home=… (or --ca-file)",
+                "--token-id home=…",
+                "--token-secret-file home=…",
+            ]
+        );
+        let given = Given {
+            endpoints: vec!["http://pve1".to_owned()],
+            fingerprints: vec!["AA".to_owned()],
+            token_id: Some("root".to_owned()),
+            token_secret: Some("-".into()),
+            vmid_range: Some("9-1".to_owned()),
+            ..Given::default()
+        };
+        let wrong = Cluster::lacking(UNNAMED, &given).await;
+        let wrong: Vec<&str> = wrong.iter().map(|it| it.text.as_str()).collect();
+        let begins = [
+            "--endpoint http://pve1",
+            "--token-id root",
+            "--vmid-range 9-1",
+        ];
+        assert_eq!(wrong.len(), begins.len(), "{wrong:?}");
+        for (wrong, begin) in wrong.iter().zip(begins) {
+            assert!(wrong.starts_with(begin), "{wrong}");
+        }
+    }
+
+    #[test]
     fn addresses_and_ranges_are_read_as_people_write_them() {
         assert_eq!(address("pve1").unwrap(), "https://pve1:8006");
         assert_eq!(
             address("https://[fd00::1]:8007/api2/json").unwrap(),
             "https://[fd00::1]:8007"
+        );
+        assert_eq!(
+            address("https://pve1:8006/api2/json/").unwrap(),
+            "https://pve1:8006"
         );
         assert!(address("http://pve1").unwrap_err().contains("TLS"));
         assert_eq!(port_of("https://[fd00::1]:8007"), "8007");
