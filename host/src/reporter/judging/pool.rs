@@ -126,12 +126,35 @@ fn settings(name: &PoolName, pool: &PoolFacts, around: &Around<'_>) -> Option<Ju
     let wrong: Vec<_> = wrong
         .filter_map(|(field, used)| {
             let (reason, text) = policy(name, &used, around)?;
-            Some((reason, format!("spec.policies.{field}{text}")))
+            let meanwhile = meanwhile(reason, &used.policy, around);
+            Some((reason, format!("spec.policies.{field}{text}"), meanwhile))
         })
         .collect();
-    let (reason, _) = wrong.first()?;
-    let texts = wrong.iter().map(|(_, text)| text.clone());
-    Some(not_ready(reason, together(texts)))
+    let (reason, ..) = wrong.first()?;
+    let texts = wrong.iter().map(|(_, text, _)| text.clone());
+    let meanwhile = wrong.iter().filter_map(|(.., meanwhile)| *meanwhile);
+    let meanwhile = together(meanwhile.map(str::to_owned));
+    Some(not_ready(
+        reason,
+        match meanwhile.is_empty() {
+            true => together(texts),
+            false => format!("{}. Meanwhile {meanwhile}", together(texts)),
+        },
+    ))
+}
+
+/// What kproxide does as long as a policy decides nothing, where no text about the policy says it. One that fails among several fails all of them.
+fn meanwhile(reason: &Reason, policy: &PolicyRef, around: &Around<'_>) -> Option<&'static str> {
+    let refusal = around.refusals.get(&policy.name);
+    let has_builtin = refusal.is_some_and(|it| it.instead == Instead::Builtin);
+    if *reason == reasons::POLICY_LOADING || *reason == reasons::POLICY_REFUSED && has_builtin {
+        return None;
+    }
+    Some(match policy.kind {
+        PolicyKind::HostSelection => "the built-in spread chooses the hypervisors",
+        PolicyKind::ScaleDown => "scale-down removes nothing",
+        PolicyKind::Labels => "kproxide makes no machine in this NodePool",
+    })
 }
 
 /// What is wrong with a policy of the pool. That may not stop the pool, but its owner wanted that policy.
@@ -480,7 +503,8 @@ mod tests {
             said(&together),
             "PolicyMissing: spec.policies.hostSelection.filters[mine]: there is no host-selection policy mine; mount mine.wasm or correct the name in NodePool workers; \
              spec.policies.hostSelection.filters[broken]: the file of policy broken is refused and nothing else has that name: it is not WebAssembly; \
-             spec.policies.hostSelection.scores[least-loaded]: least-loaded is a scale-down policy; name a host-selection policy in NodePool workers"
+             spec.policies.hostSelection.scores[least-loaded]: least-loaded is a scale-down policy; name a host-selection policy in NodePool workers. \
+             Meanwhile the built-in spread chooses the hypervisors"
         );
     }
 
@@ -490,8 +514,42 @@ mod tests {
         assert_eq!(
             said(&both),
             "PolicyMissing: spec.policies.hostSelection: least-loaded is a scale-down policy; name a host-selection policy in NodePool workers; \
-             spec.policies.scaleDown: there is no scale-down policy mine; mount mine.wasm or correct the name in NodePool workers"
+             spec.policies.scaleDown: there is no scale-down policy mine; mount mine.wasm or correct the name in NodePool workers. \
+             Meanwhile the built-in spread chooses the hypervisors; scale-down removes nothing"
         );
+    }
+
+    #[test]
+    fn w18_a_pool_whose_policy_decides_nothing_says_what_decides_instead() {
+        for (place, policy, expected) in [
+            (
+                "hostSelection",
+                "mine",
+                ". Meanwhile the built-in spread chooses the hypervisors",
+            ),
+            (
+                "hostSelection",
+                "broken",
+                ". Meanwhile the built-in spread chooses the hypervisors",
+            ),
+            (
+                "scaleDown",
+                "mine",
+                ". Meanwhile scale-down removes nothing",
+            ),
+            (
+                "labels",
+                "mine",
+                ". Meanwhile kproxide makes no machine in this NodePool",
+            ),
+            // It answers, and says so.
+            ("hostSelection", "balanced", "it is not WebAssembly"),
+            // The pool waits for it.
+            ("hostSelection", "slow", "its file is being compiled"),
+        ] {
+            let text = said(&json!({"policies": {place: {"use": policy}}}));
+            assert!(text.ends_with(expected), "{text}");
+        }
     }
 
     #[test]
@@ -566,7 +624,8 @@ mod tests {
     fn w12_settings_that_a_policy_does_not_accept_are_named_with_their_field() {
         assert_eq!(
             said(&json!({"wrong": 5})),
-            "PolicyFailed: spec.policies.scaleDown: policy least-loaded: 5; spec.policies.labels.settings or spec.labelTemplates: policy go-template: 5"
+            "PolicyFailed: spec.policies.scaleDown: policy least-loaded: 5; spec.policies.labels.settings or spec.labelTemplates: policy go-template: 5. \
+             Meanwhile scale-down removes nothing; kproxide makes no machine in this NodePool"
         );
     }
 }
