@@ -88,7 +88,7 @@ pub enum Command {
     Crds(Crds),
     /// Tools for the authors of policies: list, check, run, test and pack them
     ///
-    /// They run a policy in their own process, with the limits of instructions and memory that the controller has.
+    /// They run the policy of a file as the controller does: in a process of its own, with the same limits.
     #[command(subcommand)]
     Policy(Policy),
     /// Print a script that lets your shell complete commands and flags
@@ -217,7 +217,7 @@ pub struct Run {
     pub log: String,
 }
 
-/// Answer for one policy of a file. `kproxide run` starts this for each of them; it is no command for people, and no list shows it
+/// Answer for one policy of a file. `kproxide run` and the tools for authors start this for each of them; it is no command for people, and no list shows it
 #[derive(Debug, Parser)]
 #[command(name = "kproxide policy-worker")]
 pub struct PolicyWorker {

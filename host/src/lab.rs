@@ -171,8 +171,21 @@ impl Lab {
     /// # Errors
     /// The platform cannot run policies.
     pub fn host(&self, name: &str, config: Config) -> Result<(App, HostHandle), AppError> {
+        self.host_with(name, config, policies()?)
+    }
+
+    /// As [`Self::host`], with what asks policies.
+    ///
+    /// # Errors
+    /// As of [`Self::host`].
+    pub fn host_with(
+        &self,
+        name: &str,
+        config: Config,
+        policies: Library,
+    ) -> Result<(App, HostHandle), AppError> {
         let kube = Client::from_service(self.kube.as_user(name).service());
-        self.host_over(name, config, kube, self.connect())
+        self.build(name, config, kube, self.connect(), policies)
     }
 
     /// As [`Self::host`], over connections that the caller has put something into: faults, a log.
@@ -186,6 +199,17 @@ impl Lab {
         kube: Client,
         connect: Connect,
     ) -> Result<(App, HostHandle), AppError> {
+        self.build(name, config, kube, connect, policies()?)
+    }
+
+    fn build(
+        &self,
+        name: &str,
+        config: Config,
+        kube: Client,
+        connect: Connect,
+        policies: Library,
+    ) -> Result<(App, HostHandle), AppError> {
         let (policy_files, files) = mpsc::channel(1);
         let stop = CancellationToken::new();
         let app = App::new(Host {
@@ -193,7 +217,7 @@ impl Lab {
             clock: self.clock,
             kube,
             connect,
-            policies: policies()?,
+            policies,
             random: seeded(self.seed, name),
             policy_files: files,
             stop: stop.clone(),

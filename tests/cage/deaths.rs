@@ -1,5 +1,6 @@
 //! Workers that die: what is said of it, and that the next question has its answer.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
@@ -8,8 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use kproxide::policy::{Budget, CallError, Directories, Engine, Library, LoadError, Module};
+use kproxide::policy::{
+    Budget, CallError, Directories, Engine, Execution, Library, LoadError, Module, PolicyFile,
+    PolicyFiles, Workers,
+};
 use kproxide_builtins::{HOSTILE, builtin};
+use kproxide_planner::facts::{PolicyMember, PolicyRef, PolicyUse};
 use kproxide_planner::question::{AnswerBody, Question};
 use kproxide_testkit::eventually;
 use rustix::process::{Pid, Signal, kill_process};
@@ -89,7 +94,7 @@ async fn in_time(
 ) -> Result<kproxide_planner::question::AnswerBody, CallError> {
     eventually(SOON, "a worker that has started", async || {
         match engine.ask(module, &to_spread()).await.result {
-            Err(CallError::Starting) => None,
+            Err(CallError::Starting | CallError::NoRoom(_)) => None,
             result => Some(result),
         }
     })
@@ -176,7 +181,7 @@ async fn workers_of_policies_that_no_pool_uses_end_and_come_back() {
     }
     let library = Library::new(caged());
     let mut directories = Directories::new(&[folder.path().to_path_buf()]);
-    let reloads = library.sync(directories.read()).await;
+    let reloads = library.sync(directories.read(&BTreeSet::new())).await;
     assert_eq!(reloads.len(), 2, "{reloads:?}");
     assert_eq!(workers().len(), 2);
     let question = to_spread();
@@ -214,6 +219,69 @@ async fn workers_of_policies_that_no_pool_uses_end_and_come_back() {
     let answer = library.ask(&asked("pack"), &mut Budget::unlimited()).await;
     let said = answer.fallback.unwrap();
     assert!(said.contains("another file lies in its place"), "{said}");
+}
+
+fn together(names: &[&str]) -> Question {
+    let mut question = to_spread();
+    if let Question::Rank(rank) = &mut question {
+        let kind = rank.policy.policy.kind;
+        let member = |name: &&str| PolicyMember {
+            policy: PolicyRef {
+                kind,
+                name: (*name).into(),
+            },
+            settings: "".into(),
+            weight: 1,
+            state: Vec::new(),
+        };
+        rank.policy = PolicyUse::together(kind, names.iter().map(member).collect());
+    }
+    question
+}
+
+/// A pool with four of them had no machine for ever, and was Ready.
+#[tokio::test]
+async fn w16_policies_that_decide_together_and_do_not_fit_the_memory_fail_with_what_they_need() {
+    // A process takes some MiB of it. So there is room for one, and not for two.
+    let room = Workers::new(PathBuf::from(PROGRAM), 177 << 20);
+    let library = Library::new(Engine::new(Execution::Blocking).unwrap().caging(room));
+    let files = [("one", "spread"), ("two", "pack")];
+    let files = files.map(|(name, of)| (Arc::from(name), PolicyFile::alone(&wasm(of))));
+    let reloads = library.sync(PolicyFiles::from(files)).await;
+    assert_eq!(reloads.len(), 2, "{reloads:?}");
+    eventually(SOON, "the end of the first for the second", async || {
+        (workers().len() == 1).then_some(())
+    })
+    .await;
+
+    let both = together(&["one", "two", "max-cpu"]);
+    let answer = library.ask(&both, &mut Budget::unlimited()).await;
+    let said = answer.fallback.unwrap();
+    assert!(
+        said.contains("MiB at once, and there are 177 MiB for policies"),
+        "{said}"
+    );
+    assert!(matches!(answer.body, AnswerBody::Ranking(_)));
+    let used = [(both.pool().clone(), both.policy().clone())];
+    let mut budget = Budget::unlimited();
+    let unfit = library.judge(used.into_iter(), &mut budget).await;
+    let given_up = unfit.given_up;
+    assert_eq!(given_up.len(), 3, "{given_up:?}");
+    assert!(
+        given_up.values().all(|why| said.ends_with(why)),
+        "{given_up:?}"
+    );
+
+    // One alone has its turn, and so has the other.
+    for name in ["one", "two", "one"] {
+        let one = together(&[name, "max-cpu"]);
+        let answer = eventually(SOON, "the answer", async || {
+            let answer = library.ask(&one, &mut Budget::unlimited()).await;
+            matches!(answer.body, AnswerBody::Ranking(_)).then_some(answer)
+        })
+        .await;
+        assert_eq!(answer.fallback, None, "{name}");
+    }
 }
 
 /// A worker has its three pipes, and nothing that the program has open.

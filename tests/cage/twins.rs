@@ -27,6 +27,8 @@ async fn f90_a_policy_answers_the_same_in_a_process_of_its_own_for_the_same_inst
         assert_eq!(module.info(), twin.info());
         assert_eq!(module.kinds(), twin.kinds());
         assert_eq!(module.digest(), twin.digest());
+        assert_eq!(module.imports(), twin.imports());
+        assert_eq!(module.unpacked_bytes(), twin.unpacked_bytes());
         let mut rng = Rng::with_seed(7);
         for n in 0..QUESTIONS {
             let question = question(policy.kind, policy.name, "", &mut rng);
@@ -89,6 +91,28 @@ async fn f90_a_policy_fails_the_same_in_a_process_of_its_own() {
             .unwrap_err()
             .to_string();
         assert_eq!(said, expected);
+    }
+}
+
+#[tokio::test]
+async fn w21_a_core_module_is_wrapped_and_refused_the_same_in_a_process_of_its_own() {
+    let (here, there) = (Engine::new(Execution::Inline).unwrap(), caged());
+    let policy = r#"(module
+        (memory (export "memory") 1)
+        (func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32) (i32.const 0))
+        (func (export "describe") (result i32) (i32.const 0))
+        (func (export "check-settings") (param i32 i32) (result i32) (i32.const 0))
+        (func (export "kproxide:policy/host-selection@0.1.0#rank") (param i32) (result i32) (i32.const 0)))"#;
+    let policy = wat::parse_str(policy).unwrap();
+    let broken = &policy[..policy.len() - 9];
+    for (core, is_policy) in [
+        (&policy[..], true),
+        (broken, false),
+        (&b"#!/bin/sh"[..], false),
+    ] {
+        let expected = here.wrap(core.into()).await;
+        assert_eq!(expected.is_ok(), is_policy, "{expected:?}");
+        assert_eq!(there.wrap(core.into()).await, expected);
     }
 }
 

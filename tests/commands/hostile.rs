@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::Path;
+use std::process::Stdio;
 use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use kproxide_simulator::kube::fixtures;
@@ -44,6 +46,114 @@ fn bytes_of(pid: u32) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib << 10)
+}
+
+/// The most that a process and its children use until the sender goes.
+fn sampled(pid: u32) -> (mpsc::Sender<()>, JoinHandle<u64>) {
+    let (stop, stopped) = mpsc::channel::<()>();
+    let sampling = std::thread::spawn(move || {
+        let mut most = 0;
+        while stopped.recv_timeout(Duration::from_millis(50)) == Err(RecvTimeoutError::Timeout) {
+            most = most.max(bytes_used(pid));
+        }
+        most
+    });
+    (stop, sampling)
+}
+
+/// A command to its end: exit code, all that it says, and the most memory that it and its children have used.
+async fn measured(arguments: &[&str]) -> (Option<i32>, String, u64) {
+    let mut command = kproxide(arguments);
+    let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let (stop, sampling) = sampled(child.id().unwrap());
+    let ended = child.wait_with_output();
+    let ended = tokio::time::timeout(SOON, ended).await.unwrap().unwrap();
+    drop(stop);
+    let all = String::from_utf8([ended.stdout, ended.stderr].concat()).unwrap();
+    (ended.status.code(), all, sampling.join().unwrap())
+}
+
+/// A file of 2 KB took 24 GB, one of 60 KB ended the process, one of 53 KB had no answer in 90 s.
+#[tokio::test]
+async fn w21_the_tools_of_authors_refuse_hostile_files_in_the_memory_of_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let good = kproxide_builtins::builtin("pack").unwrap().wasm;
+    let hostile: BTreeMap<String, Vec<u8>> = files::files(good).into_iter().collect();
+    let path = |name: &str| folder.path().join(format!("{name}.wasm"));
+    let decisions = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../tests/data/policy/decisions.json"
+    );
+    let cases = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/policy/cases");
+    let bomb = "instantiated-twice-30";
+    let mut said = Vec::new();
+    for (name, why) in [
+        (bomb, "its process needed more memory"),
+        ("nested-component-types-20000", "its process"),
+        ("loops-and-locals", "its process"),
+    ] {
+        put(folder.path(), name, &hostile[name]);
+        let file = path(name).display().to_string();
+        let mut lines = vec![vec!["policy", "check", &file]];
+        // All others load it in the same way.
+        if name == bomb {
+            lines.extend([
+                vec!["policy", "run", &file],
+                vec!["policy", "bench", &file],
+                vec!["policy", "docs", &file],
+                vec!["policy", "pack", &file],
+                vec!["policy", "test", cases, "--policy", &file],
+                vec!["policy", "replay", "--policy", &file, decisions],
+                vec!["demo", "--plain", "--policy", &file],
+            ]);
+        }
+        for line in lines {
+            let (code, all, most) = measured(&line).await;
+            assert_eq!(code, Some(1), "{line:?}: {all}");
+            assert!(all.contains(why), "{line:?}: {all}");
+            said.push((most >> 20, line[1].to_owned(), all));
+        }
+    }
+    for (mib, ..) in &said {
+        assert!(*mib < 600, "{said:#?}");
+    }
+    // What plans with a folder of policies says that one cannot be used.
+    fs::remove_file(path("nested-component-types-20000")).unwrap();
+    fs::remove_file(path("loops-and-locals")).unwrap();
+    let folder = folder.path().display().to_string();
+    let world = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/plan/limit.yaml");
+    let (code, all, most) = measured(&["plan", "-f", world, "--policy-dir", &folder]).await;
+    assert_eq!(code, Some(2), "{all}");
+    assert!(all.contains("its process needed more memory"), "{all}");
+    assert!(most < 600 << 20, "{} MiB: {all}", most >> 20);
+}
+
+/// Its parent is killed while it compiles, and nobody else would end it.
+#[tokio::test]
+async fn w21_a_process_of_a_policy_ends_with_the_tool_that_started_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let good = kproxide_builtins::builtin("pack").unwrap().wasm;
+    let hostile = files::files(good).into_iter();
+    let slow = hostile
+        .into_iter()
+        .find(|(name, _)| name == "loops-and-locals");
+    put(folder.path(), "slow", &slow.unwrap().1);
+    let file = folder.path().join("slow.wasm").display().to_string();
+    let mut tool = kproxide(&["policy", "check", &file]);
+    let mut tool = tool.stdout(Stdio::null()).spawn().unwrap();
+    let pid = tool.id().unwrap();
+    let child = eventually(SOON, "a process for the policy", async || {
+        tree(pid).get(1).copied()
+    })
+    .await;
+    tool.kill().await.unwrap();
+    eventually(SOON, "its end", async || {
+        let stat = fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+        // Dead, even where nobody has taken note of it yet.
+        (stat.is_empty() || stat.contains(") Z ")).then_some(())
+    })
+    .await;
 }
 
 fn put(folder: &Path, name: &str, bytes: &[u8]) {
@@ -123,14 +233,7 @@ async fn f83_f93_hostile_files_end_no_run_and_change_no_decision_and_each_pool_s
     decided(&api, "first", 1, &log).await;
     let before = bytes_used(pid);
 
-    let (stop, stopped) = mpsc::channel::<()>();
-    let sampling = std::thread::spawn(move || {
-        let mut most = 0;
-        while stopped.recv_timeout(Duration::from_millis(50)) == Err(RecvTimeoutError::Timeout) {
-            most = most.max(bytes_used(pid));
-        }
-        most
-    });
+    let (stop, sampling) = sampled(pid);
     let mut hostile = files::files(good);
     // Each of these takes its whole minute. Another that does is among the others.
     hostile

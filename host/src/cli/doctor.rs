@@ -1,14 +1,15 @@
 //! `kproxide doctor`: the operating system's part of it, and what its exit codes mean.
 
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::Exit;
 use super::exit::Mistake;
 use super::plan::print;
 use super::run::{connect, connect_by};
+use super::{Exit, cage};
 use crate::args::{DoctorArgs, FailOn, Format};
 use crate::clock::Clock;
 #[cfg(feature = "init")]
@@ -20,7 +21,7 @@ use crate::kube::access::Account;
 use crate::kube::client::{Client, ConnectError};
 use crate::kube::manifest::BadInput;
 use crate::observe::Connect;
-use crate::policy::{Directories, Engine, Execution, Library};
+use crate::policy::{Directories, Execution, Library};
 use crate::pve::auth::Credentials;
 use crate::pve::tls::Trust;
 
@@ -40,9 +41,9 @@ pub(super) fn run(args: &DoctorArgs, out: &mut impl Write) -> Result<Exit, Box<d
 }
 
 async fn examined(args: &DoctorArgs, out: &mut impl Write) -> Result<Exit, Box<dyn Error>> {
-    let policies = Library::new(Engine::new(Execution::Blocking)?);
+    let policies = Library::new(cage::for_a_person(Execution::Blocking)?);
     policies
-        .sync(Directories::new(&args.policy_dir).read())
+        .sync(Directories::new(&args.policy_dir).read(&BTreeSet::new()))
         .await;
     let (sources, findings) = match &args.values {
         Some(file) => of_values(args, file, policies).await?,
@@ -172,7 +173,7 @@ pub(super) async fn findings(
         kube: None,
         objects: values.objects,
         connect: connect_with(CREDENTIALS.to_owned(), files.clone()),
-        policies: Library::new(Engine::new(Execution::Blocking)?),
+        policies: Library::new(cage::for_a_person(Execution::Blocking)?),
         scripts: Scripts::Mounted {
             folder: JOIN.to_owned(),
             files,

@@ -1,5 +1,6 @@
 //! The commands. Each builds what it needs and runs it to its end.
 
+mod cage;
 #[cfg(feature = "init")]
 mod completions;
 mod crds;
@@ -69,7 +70,7 @@ pub fn main(cli: Cli) -> Result<Exit, Box<dyn Error>> {
     Ok(Exit::Success)
 }
 
-/// Serves `kproxide run` as one of its children.
+/// Serves another command as one of its children.
 ///
 /// # Errors
 /// wasmtime does not run here, or the pipes to the parent break.

@@ -12,9 +12,9 @@ use kproxide_planner::selector::selects;
 use kproxide_planner::world::PodView;
 use serde::Serialize;
 
-use super::Exit;
 use super::exit::NoProxmox;
 use super::run::connect;
+use super::{Exit, cage};
 use crate::args::{ExplainArgs, Format, Leader, PlanArgs, WhatIf};
 use crate::chain::chain;
 use crate::clock::Clock;
@@ -22,7 +22,7 @@ use crate::decisions::Decision;
 use crate::kube::client::{Client, ConnectError};
 use crate::kube::manifest::{BadInput, Object, documents, everything};
 use crate::observe::{self, Clusters};
-use crate::policy::{Directories, Engine, Execution, Library};
+use crate::policy::{Directories, Execution, Library};
 use crate::whatif::{
     self, Answer, Changes, Controller, Explanation, Input, NoAnswer, Replicas, Scene, Subject,
     Text, Told, Trouble,
@@ -115,7 +115,7 @@ pub(super) fn done<T>(
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
-    let policies = Library::new(Engine::new(Execution::Blocking)?);
+    let policies = Library::new(cage::for_a_person(Execution::Blocking)?);
     runtime.block_on(work(&policies))
 }
 
@@ -273,9 +273,11 @@ pub(super) async fn scene(
         proxmox_says(&mut scene, folder, &clock).await?;
     }
     scene.finish(&changes)?;
-    let reloads = policies
-        .sync(Directories::new(&question.policy_dir).read())
-        .await;
+    let pools = scene.world.pools().values();
+    let named = pools.flat_map(|pool| pool.policies.each());
+    let named = named.map(|(_, used)| used.policy.name).collect();
+    let files = Directories::new(&question.policy_dir).read(&named);
+    let reloads = policies.sync(files).await;
     for reload in reloads {
         if let crate::policy::ReloadOutcome::Refused(refusal) = reload.outcome {
             return Err(Trouble::Flag(refusal.to_string()).into());

@@ -12,7 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::{Exit, start_log};
+use super::{Exit, cage, start_log};
 use crate::admin;
 use crate::app::{App, AppError, Host, Random};
 use crate::args::Run;
@@ -22,9 +22,7 @@ use crate::config::Config;
 use crate::kube::client::Client;
 use crate::kube::convert::TrustSettings;
 use crate::observe::Connect;
-use crate::policy::{
-    Engine, Execution, Library, LoadError, Workers, memory_bytes, watch_directories,
-};
+use crate::policy::{Library, watch_directories};
 use crate::pve::auth::{CredentialSource, mounted};
 use crate::pve::client::Client as PveClient;
 use crate::pve::tls::Trust;
@@ -52,7 +50,12 @@ async fn serve(args: &Run, config: Config) -> Result<Exit, Box<dyn Error>> {
     let stop = CancellationToken::new();
     let connect = connect(config.credentials_dir.clone());
     let policy_dirs = config.policy_dirs.clone();
-    let engine = engine(args).map_err(AppError::Policies)?;
+    if args.state_dir.is_some() {
+        tracing::warn!("--state-dir is no longer used: remove it");
+    }
+    let engine = cage::for_the_loop(args.policy_memory).map_err(AppError::Policies)?;
+    let policies = Library::new(engine).waiting(args.policy_wait);
+    let named = policies.named();
     // Read once, so that a change of the system's clock changes no age and no deadline.
     let clock = Clock::starting_at(Clock::System.now());
     let outdated = outdated(clock, Clock::System, kube.clone());
@@ -62,7 +65,7 @@ async fn serve(args: &Run, config: Config) -> Result<Exit, Box<dyn Error>> {
         clock,
         kube,
         connect,
-        policies: Library::new(engine).waiting(args.policy_wait),
+        policies,
         random: os_random(),
         policy_files,
         stop: stop.clone(),
@@ -74,7 +77,7 @@ async fn serve(args: &Run, config: Config) -> Result<Exit, Box<dyn Error>> {
     tokio::pin!(running);
     let stopping = stop.clone();
     let watched = async move {
-        watch_directories(policy_dirs, files).await;
+        watch_directories(policy_dirs, named, files).await;
         // It ends with the app, which may still have its Lease to release.
         if stopping.is_cancelled() {
             std::future::pending::<()>().await;
@@ -118,27 +121,6 @@ async fn serve(args: &Run, config: Config) -> Result<Exit, Box<dyn Error>> {
         tracing::info!("stopping; a second signal ends at once");
         stop.cancel();
     }
-}
-
-/// Compiles and calls the policies of files in processes of their own, where the cage for these is known.
-fn engine(args: &Run) -> Result<Engine, LoadError> {
-    if args.state_dir.is_some() {
-        tracing::warn!("--state-dir is no longer used: remove it");
-    }
-    let engine = Engine::new(Execution::Blocking)?;
-    let is_caged = cfg!(all(
-        target_os = "linux",
-        any(target_arch = "x86_64", target_arch = "aarch64")
-    ));
-    if !is_caged {
-        tracing::warn!(
-            "policies of --policy-dir run in this process: only on Linux, on x86-64 and aarch64, do they get one of their own"
-        );
-        return Ok(engine);
-    }
-    // Whatever lies at the program's path by then: a child is of this very program.
-    let program = PathBuf::from("/proc/self/exe");
-    Ok(engine.caging(Workers::new(program, memory_bytes(args.policy_memory))))
 }
 
 /// Returns once this process's clock is off what the API server says, and the operating system's is not; says by how much. The process's clock stands

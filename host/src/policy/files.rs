@@ -3,7 +3,7 @@
 //! A ConfigMap mount is a folder of links into `..data`, which is itself a link that is swapped atomically. Reading through the links one by one can mix two
 //! versions, so the folder behind `..data` is read and the link compared afterwards. Watching is the caller's; this only reads.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
@@ -45,7 +45,8 @@ pub enum FilesError {
     )]
     Ending { path: String, name: String },
     #[error(
-        "{path} is not read: the policies of one directory are at most {FILES_MAX}, with {TOTAL_BYTES_MAX} bytes together"
+        "{path} is not read: the policies of one directory are at most {FILES_MAX}, with {TOTAL_BYTES_MAX} bytes together, and those that NodePools \
+         name come first: remove files that no NodePool names, or mount this one in a directory of its own"
     )]
     TooMany { path: String },
     #[error(transparent)]
@@ -94,9 +95,11 @@ impl Directories {
 
     /// Every `NAME.wasm`, `NAME.wasm.gz` and `NAME.wasm.zst` in the directories now.
     ///
+    /// Where not all can be read, those of the policies that are `named` come first, then those that were read the last time.
+    ///
     /// A directory that is not there is empty: an optional ConfigMap may come later, or go. One that cannot be read is as it was: that policies cannot be
     /// seen for a moment is no reason to decide without them.
-    pub fn read(&mut self) -> PolicyFiles {
+    pub fn read(&mut self, named: &BTreeSet<Arc<str>>) -> PolicyFiles {
         let mut files = PolicyFiles::new();
         for Directory {
             path,
@@ -104,7 +107,12 @@ impl Directories {
             is_missed,
         } in &mut self.0
         {
-            match read_directory(path) {
+            let of_last = last.iter().filter(|(_, file)| file.content.is_ok());
+            let first = First {
+                named,
+                had: &of_last.map(|(name, _)| name.clone()).collect(),
+            };
+            match read_directory(path, &first) {
                 Ok(Some(found)) => (*last, *is_missed) = (found, false),
                 Ok(None) => {
                     if !*is_missed {
@@ -125,8 +133,15 @@ impl Directories {
     }
 }
 
+/// Which policies come first where not all can be read.
+struct First<'a> {
+    named: &'a BTreeSet<Arc<str>>,
+    /// Those that could be read the last time.
+    had: &'a BTreeSet<Arc<str>>,
+}
+
 /// `None`: it is not there.
-fn read_directory(directory: &Path) -> io::Result<Option<InDirectory>> {
+fn read_directory(directory: &Path, first: &First<'_>) -> io::Result<Option<InDirectory>> {
     if !directory.try_exists()? {
         return Ok(None);
     }
@@ -137,7 +152,7 @@ fn read_directory(directory: &Path) -> io::Result<Option<InDirectory>> {
         let data = directory.join("..data");
         let target = fs::canonicalize(&data).ok();
         // The old version is removed right after the swap: it may be gone while it is read.
-        let read = read_files(target.as_deref().unwrap_or(directory), directory);
+        let read = read_files(target.as_deref().unwrap_or(directory), directory, first);
         if target == fs::canonicalize(&data).ok() {
             return read.map(Some);
         }
@@ -148,11 +163,16 @@ fn read_directory(directory: &Path) -> io::Result<Option<InDirectory>> {
 }
 
 /// Reads the version in `target`, and calls the files by their places in the mount: those outlive the version.
-fn read_files(target: &Path, directory: &Path) -> io::Result<InDirectory> {
+fn read_files(target: &Path, directory: &Path, first: &First<'_>) -> io::Result<InDirectory> {
     let mut paths = fs::read_dir(target)?
         .map(|entry| Ok(entry?.path()))
         .collect::<io::Result<Vec<_>>>()?;
-    paths.sort();
+    paths.sort_by_cached_key(|path| {
+        let file_name = path.file_name().and_then(|name| name.to_str());
+        let name = file_name.and_then(policy_name).unwrap_or_default();
+        let (is_named, was_read) = (first.named.contains(name), first.had.contains(name));
+        (!is_named, !was_read, path.clone())
+    });
     let mut files = InDirectory::new();
     let mut misnamed = Vec::new();
     let mut bytes_left = TOTAL_BYTES_MAX;
@@ -170,21 +190,20 @@ fn read_files(target: &Path, directory: &Path) -> io::Result<InDirectory> {
             misnamed.push((name, legal, path));
             continue;
         }
+        let too_many = || FilesError::TooMany { path: shown(path) };
         let read = match twice {
             Some(first) => Err(FilesError::Twice {
                 first: shown(first),
                 second: shown(path),
             }),
+            None if files.len() >= FILES_MAX => Err(too_many()),
             None => read_file(path),
         };
-        let size = read.as_ref().map_or(0, |bytes| bytes.len());
-        let content = match bytes_left.checked_sub(size) {
-            Some(left) if files.len() < FILES_MAX => {
-                bytes_left = left;
-                read
-            }
-            _ => Err(FilesError::TooMany { path: shown(path) }),
-        };
+        let content = read.and_then(|bytes| {
+            let left = bytes_left.checked_sub(bytes.len()).ok_or_else(too_many)?;
+            bytes_left = left;
+            Ok(bytes)
+        });
         let place = directory.join(file_name);
         let content = content.map(|bytes| Content::on_disk(place.clone(), &bytes));
         files.insert(name.into(), file_at(&place, content));

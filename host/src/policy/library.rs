@@ -7,7 +7,7 @@ mod judging;
 mod reload;
 mod together;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use kproxide_builtins::{BUILTINS, Builtin, Kind};
 use kproxide_planner::facts::{PolicyFacts, PolicyKind, PolicyMember, PolicyRef, PolicyUse};
 use kproxide_planner::ids::{Digest, PoolName};
 use kproxide_planner::question::{Answer, AnswerBody, Question};
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use super::engine::{CALL_FUEL, CallError, Called, Engine, LoadError, Module};
@@ -83,6 +84,8 @@ pub struct Library {
     state: Arc<Mutex<State>>,
     /// How long a pool waits for a file that was never loaded.
     wait: Duration,
+    /// Policies that pools name.
+    named: watch::Sender<BTreeSet<Arc<str>>>,
 }
 
 #[derive(Debug, Default)]
@@ -104,6 +107,14 @@ struct State {
 
 /// Whose record it is: a module with some settings, or several that decide together.
 type Subject = (Digest, Arc<str>);
+
+impl State {
+    /// Policies that pools name.
+    fn named(&self) -> BTreeSet<Arc<str>> {
+        let used = self.uses.values().flat_map(PolicyUse::each);
+        used.map(|it| it.policy.name).collect()
+    }
+}
 
 #[derive(Debug)]
 struct Override {
@@ -167,6 +178,8 @@ enum Failure {
     OutOfTime,
     /// Its file or its process is not ready yet. Other pools go on.
     NotReady(String),
+    /// Nor is it, and the processes of others are why.
+    NoRoom(String),
     Of {
         /// The module, if there is one.
         digest: Option<Digest>,
@@ -186,7 +199,13 @@ impl Library {
             engine,
             state: Arc::default(),
             wait: Duration::from_secs(60),
+            named: watch::Sender::default(),
         }
+    }
+
+    /// Which policies pools name, for whoever cannot read all files. Files that this one does not read are waited for until it is known.
+    pub fn named(&self) -> watch::Receiver<BTreeSet<Arc<str>>> {
+        self.named.subscribe()
     }
 
     /// With so much time for pools to wait for the first load of the file that they name, before another policy answers for them.
@@ -257,7 +276,7 @@ impl Library {
         if budget.is_used_up() {
             return deferred();
         }
-        self.note_use(question.pool(), question.policy());
+        self.note_uses([(question.pool(), question.policy())]);
         let (name, failure) = match self.try_policy(question, budget).await {
             Ok(answer) => return answer,
             Err(failed) => failed,
@@ -270,7 +289,7 @@ impl Library {
         };
         let (digest, reason) = match failure {
             Failure::OutOfTime => return deferred(),
-            Failure::NotReady(reason) => {
+            Failure::NotReady(reason) | Failure::NoRoom(reason) => {
                 return Answer {
                     body: AnswerBody::NoCandidate(of(reason)),
                     ..deferred()
@@ -304,12 +323,22 @@ impl Library {
             let name = question.policy().policy.name.clone();
             return Err((name, Failure::Of { digest, reason }));
         }
+        if let Some(reason) = self.crowded(question.policy()) {
+            let name = question.policy().policy.name.clone();
+            let digest = None;
+            return Err((name, Failure::Of { digest, reason }));
+        }
         let (mut answered, mut spent) = (Vec::new(), 0);
         for (question, weight) in together::parts(question) {
             let failed = |failure| (question.policy().policy.name.clone(), failure);
             // What the others have used up is not held against it.
-            let whole = whole.as_ref().filter(|_| spent > 0);
-            let asked = self.try_alone(&question, (spent, whole), budget).await;
+            let used_up = whole.as_ref().filter(|_| spent > 0);
+            let asked = self.try_alone(&question, (spent, used_up), budget).await;
+            // Alone it would have its turn. Several that end each other never have it together.
+            if let (Some(whole), Err(Failure::NoRoom(reason))) = (&whole, &asked) {
+                let error = CallError::NoRoom(reason.clone());
+                self.record(whole.clone(), |record| record.fail(&error));
+            }
             let (digest, body, fuel) = asked.map_err(failed)?;
             spent += fuel;
             let is_over = matches!(body, AnswerBody::NoCandidate(_));
@@ -327,6 +356,22 @@ impl Library {
             self.record(whole, |record| record.failures = 0);
         }
         Ok(together::answer(question, answered))
+    }
+
+    /// Why several policies that decide together cannot be asked: the processes of their files do not fit the memory at once.
+    fn crowded(&self, used: &PolicyUse) -> Option<String> {
+        let digests: BTreeSet<Digest> = {
+            let state = self.lock();
+            let of_file = |it: &PolicyMember| state.overrides.get(&it.policy.name);
+            let files = used.members.iter().filter_map(of_file);
+            files.map(|it| it.module.digest().clone()).collect()
+        };
+        let (needed, there) = self.engine.misfit(&digests)?;
+        let (needed, there) = (needed >> 20, there >> 20);
+        Some(format!(
+            "the processes of the files that decide together need {needed} MiB at once, and there are {there} MiB for policies (--policy-memory): give the \
+             container more memory, or name fewer files"
+        ))
     }
 
     /// As what several policies that decide together are remembered. `None`: one decides alone.
@@ -390,8 +435,12 @@ impl Library {
         let called = budget.time(call).await;
         let called = called.ok_or(Failure::OutOfTime)?;
         let Called { result, fuel } = called.map_err(|error| failed(error.to_string()))?;
-        if result == Err(CallError::Starting) {
-            return Err(Failure::NotReady(CallError::Starting.to_string()));
+        match result {
+            Err(CallError::Starting) => {
+                return Err(Failure::NotReady(CallError::Starting.to_string()));
+            }
+            Err(CallError::NoRoom(reason)) => return Err(Failure::NoRoom(reason)),
+            Ok(_) | Err(_) => {}
         }
         budget.spend(fuel);
         match result {
@@ -545,20 +594,38 @@ impl Library {
         change(state.records.entry(key).or_default());
     }
 
-    fn note_use(&self, pool: &PoolName, policy: &PolicyUse) {
-        let key = (pool.clone(), policy.policy.kind);
+    fn note_uses<'a>(&self, uses: impl IntoIterator<Item = (&'a PoolName, &'a PolicyUse)>) {
         let mut state = self.lock();
-        if state.uses.get(&key) != Some(policy) {
-            if state.uses.len() >= REMEMBERED_MAX {
-                state.uses.clear();
+        let mut is_new = false;
+        for (pool, policy) in uses {
+            let key = (pool.clone(), policy.policy.kind);
+            if state.uses.get(&key) != Some(policy) {
+                if state.uses.len() >= REMEMBERED_MAX {
+                    state.uses.clear();
+                }
+                state.uses.insert(key, policy.clone());
+                is_new = true;
             }
-            state.uses.insert(key, policy.clone());
+        }
+        if is_new {
+            self.tell_named(&state);
         }
     }
 
     /// The pool is gone: a new file need not work with its settings.
     pub fn forget_pool(&self, pool: &PoolName) {
-        self.lock().uses.retain(|(used_by, _), _| used_by != pool);
+        let mut state = self.lock();
+        state.uses.retain(|(used_by, _), _| used_by != pool);
+        self.tell_named(&state);
+    }
+
+    fn tell_named(&self, state: &State) {
+        let named = state.named();
+        self.named.send_if_modified(|told| {
+            let is_new = *told != named;
+            *told = named;
+            is_new
+        });
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

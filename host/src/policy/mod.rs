@@ -22,6 +22,7 @@ mod schema;
 pub(crate) mod self_test;
 mod watch;
 mod worker;
+mod wrap;
 
 pub use content::Content;
 pub use engine::{CALL_FUEL, CallError, Called, Engine, Execution, LoadError, Module, PolicyInfo};

@@ -3,12 +3,14 @@
 //! The directory is watched, never the file: after the first swap of a ConfigMap mount a watched file tells nothing any more. What an event says is ignored, and
 //! because watching can fail or miss (inotify instances run out on real Nodes), the files are looked at every 30 s anyway.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use notify_debouncer_full::notify::{EventKind, RecursiveMode};
 use notify_debouncer_full::{DebounceEventResult, new_debouncer};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::files::{Directories, PolicyFiles};
@@ -16,9 +18,13 @@ use super::files::{Directories, PolicyFiles};
 const POLL: Duration = Duration::from_secs(30);
 const DEBOUNCE: Duration = Duration::from_millis(250);
 
-/// Reads the directories whenever they may have changed and hands over what lies in them, until the receiver is gone. Only production uses this: its events come
-/// from the operating system.
-pub async fn watch_directories(directories: Vec<PathBuf>, files: mpsc::Sender<PolicyFiles>) {
+/// Reads the directories whenever they may have changed, or other policies are `named`, and hands over what lies in them, until the receiver is gone. Only
+/// production uses this: its events come from the operating system.
+pub async fn watch_directories(
+    directories: Vec<PathBuf>,
+    mut named: watch::Receiver<BTreeSet<Arc<str>>>,
+    files: mpsc::Sender<PolicyFiles>,
+) {
     let (changed, mut changes) = mpsc::channel(1);
     let debouncer = new_debouncer(DEBOUNCE, None, move |events: DebounceEventResult| {
         // Our own reading shows as access: reacting to it would never end.
@@ -44,6 +50,7 @@ pub async fn watch_directories(directories: Vec<PathBuf>, files: mpsc::Sender<Po
             biased;
             () = files.closed() => return,
             Some(()) = changes.recv() => {}
+            Ok(()) = named.changed() => {}
             _ = poll.tick() => {}
         }
         // A directory that comes later is watched from then on.
@@ -57,8 +64,9 @@ pub async fn watch_directories(directories: Vec<PathBuf>, files: mpsc::Sender<Po
                 }
             }
         }
+        let first = named.borrow_and_update().clone();
         let reading = tokio::task::spawn_blocking(move || {
-            let read = contents.read();
+            let read = contents.read(&first);
             (contents, read)
         });
         let Ok((back, read)) = reading.await else {

@@ -30,11 +30,16 @@ use plain::Plain;
 /// # Errors
 /// The policy asked for cannot be used, or the run did not come to its end: the message says what was missing.
 pub(super) fn run(args: &Demo, out: &mut impl Write) -> Result<Exit, Box<dyn Error>> {
+    // For the processes of policies.
+    let real_time = Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()?;
+    let policy = real_time.block_on(world::policy(args))?;
     let runtime = Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()?;
-    let policy = runtime.block_on(world::policy(args))?;
     if let Some(path) = &args.svg {
         let svg = runtime.block_on(live::still(args, policy))?;
         let written = fs::write(path, svg);

@@ -30,8 +30,9 @@ pub(super) async fn play(
 ) -> Result<(), DemoError> {
     let (heard, _listening) = Heard::listen();
     let lab = world::build(seed, &policy);
+    let (name, policies) = ("kproxide-0", policy.library.clone());
     let (app, host) = lab
-        .host("kproxide-0", lab::config("kproxide-0"))
+        .host_with(name, lab::config(name), policies)
         .map_err(DemoError::Host)?;
     let mut stage = Stage {
         lab: &lab,

@@ -7,13 +7,14 @@ use kproxide_simulator::kube::fixtures;
 use kproxide_simulator::kubelet::NodeSpec;
 use kproxide_simulator::pve::Topology;
 use serde_json::{Value, json};
+use tokio::runtime::Handle;
 
 use crate::args::Demo;
 use crate::args::policy::Kind;
 use crate::cli::exit::Mistake;
 use crate::cli::policy::given::{Given, Tools, no_settings, settings};
 use crate::lab::{Lab, Setting};
-use crate::policy::{PolicyFiles, self_test};
+use crate::policy::{Library, PolicyFiles, self_test};
 
 /// The pool's name.
 pub(super) const POOL: &str = "workers";
@@ -30,11 +31,13 @@ pub(super) struct Policy {
     settings: Value,
     /// The module, where it is a file of the user's.
     pub(super) files: PolicyFiles,
+    /// What asks policies in the simulated world.
+    pub(super) library: Library,
     /// The file's own words for itself.
     pub(super) taken: Option<String>,
 }
 
-/// The policy that the flags name, if kproxide takes it.
+/// The policy that the flags name, if kproxide takes it. Processes of policies are awaited on the runtime of this call, in the simulated world too.
 ///
 /// # Errors
 /// There is no such policy, or it is refused: says why.
@@ -75,6 +78,7 @@ pub(super) async fn policy(args: &Demo) -> Result<Policy, Box<dyn Error>> {
         kind: args.kind,
         settings: serde_json::from_str(&settings)?,
         files,
+        library: Library::new(tools.engine.clone().in_real_time(Handle::current())),
         taken: is_file.then_some(taken),
     })
 }

@@ -16,7 +16,7 @@ fn folder() -> PathBuf {
 }
 
 fn policies() -> Library {
-    Library::new(Engine::new(Execution::Blocking).unwrap())
+    Library::new(cage::for_a_person(Execution::Blocking).unwrap())
 }
 
 /// A command line on a file of the folder, with the flags that its first line gives: `# flags: …`.

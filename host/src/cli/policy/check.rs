@@ -70,13 +70,13 @@ pub(super) async fn check(args: &Check, out: &mut impl Write) -> Result<Exit, Bo
         used_as: given.name.to_string(),
         digest: given.digest(),
         bytes: given.packed.len(),
-        unpacked_bytes: given.unpacked().ok().map(|bytes| bytes.len()),
         ..Checked::default()
     };
     match given.load(&tools).await {
         Err(problem) => checked.problems.push(problem),
         Ok(module) => {
             checked.about = Some(About::of(&module));
+            checked.unpacked_bytes = Some(module.unpacked_bytes());
             let (verdict, log) = tools.check_settings(&module, &settings).await;
             checked.log.extend(log);
             checked.settings = Some(match &verdict {

@@ -13,13 +13,13 @@ use super::given::{kind_of, no_settings};
 use crate::args::policy::Facts;
 use crate::args::{Connection, Format, WhatIf};
 use crate::chain::chain;
-use crate::cli::Exit;
 use crate::cli::exit::Mistake;
 use crate::cli::plan::{given, print, scene, told};
+use crate::cli::{Exit, cage};
 use crate::decisions::{Decision, Shown};
 use crate::kube::client::Client;
 use crate::kube::manifest::{BadInput, plain};
-use crate::policy::{Budget, Engine, Execution, Library, self_test};
+use crate::policy::{Budget, Execution, Library, self_test};
 use crate::whatif::{self, Input, NoAnswer, Trouble};
 
 /// # Errors
@@ -135,7 +135,7 @@ async fn asked(args: &Facts, asks: bool) -> Result<Vec<Question>, Box<dyn Error>
         true => of_controller(args, &mut question).await?,
         false => given(&question, None).await?,
     };
-    let policies = Library::new(Engine::new(Execution::Inline)?);
+    let policies = Library::new(cage::for_a_person(Execution::Inline)?);
     let scene = scene(&question, input, &policies).await?;
     let pools = scene.world.pools().keys();
     known_pool(args.pool.as_deref(), pools.map(|pool| pool.as_str()))?;

@@ -13,6 +13,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 use tracing::subscriber::DefaultGuard;
 
+use crate::cli::cage;
 use crate::cli::exit::Mistake;
 use crate::kube::manifest::{BadInput, Object, plain};
 use crate::policy::heard::{Heard, Line};
@@ -82,6 +83,8 @@ impl Given {
         digest(&self.packed).to_string()
     }
 
+    /// In this process: how much it takes is limited.
+    ///
     /// # Errors
     /// What packed it is not known, or it is too big.
     pub(in crate::cli) fn unpacked(&self) -> Result<Vec<u8>, LoadError> {
@@ -91,7 +94,10 @@ impl Given {
     /// # Errors
     /// Why kproxide would not take it.
     pub(in crate::cli) async fn load(&self, tools: &Tools) -> Result<Module, String> {
-        let loaded = tools.engine.load(self.packed.clone()).await;
+        let loaded = match builtin(&self.place) {
+            Some(_) => tools.engine.load(self.packed.clone()).await,
+            None => tools.engine.load_file(self.packed.clone()).await,
+        };
         loaded.map_err(|error| error.to_string())
     }
 
@@ -229,7 +235,7 @@ fn read(path: &Path) -> Result<Vec<Object>, BadInput> {
     plain(&at, &text)
 }
 
-/// Where the policies of an author run: in this process, and on this thread.
+/// What runs the policies of an author: built-in ones on this thread, those of files as in the controller.
 pub(in crate::cli) struct Tools {
     pub(in crate::cli) engine: Engine,
     heard: Heard,
@@ -249,7 +255,7 @@ impl Tools {
     pub(in crate::cli) fn new() -> Result<Self, Box<dyn Error>> {
         let (heard, listening) = Heard::listen();
         Ok(Self {
-            engine: Engine::new(Execution::Inline)?,
+            engine: cage::for_a_person(Execution::Inline)?,
             heard,
             _listening: listening,
         })

@@ -1,5 +1,6 @@
 //! `kproxide policy list`: the policies that there are.
 
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::io::Write;
 use std::sync::Arc;
@@ -40,7 +41,7 @@ pub(super) async fn list(args: &List, out: &mut impl Write) -> Result<Exit, Box<
     }
     let tools = Tools::new()?;
     let mut all = Vec::new();
-    let mut files = Directories::new(&args.policy_dir).read();
+    let mut files = Directories::new(&args.policy_dir).read(&BTreeSet::new());
     for builtin in BUILTINS {
         let of_file = files.remove(builtin.name).and_then(decides);
         let is_file = of_file.is_some();
@@ -73,7 +74,10 @@ impl Listed {
         };
         let module = match file {
             Ok(bytes) => {
-                let loaded = tools.engine.load(bytes).await;
+                let loaded = match is_file {
+                    true => tools.engine.load_file(bytes).await,
+                    false => tools.engine.load(bytes).await,
+                };
                 loaded.map_err(|error| error.to_string())
             }
             Err(problem) => Err(problem),

@@ -36,7 +36,7 @@ pub(super) fn run(args: &Policy, out: &mut impl Write) -> Result<Exit, Box<dyn E
             Policy::Export { dir } => Ok(export::export(dir, out).map(|()| Exit::Success)?),
             #[cfg(feature = "init")]
             Policy::New(args) => Ok(new::new(args, out).map(|()| Exit::Success)?),
-            Policy::Wrap { core, policy } => wrap::wrap(core, policy, out),
+            Policy::Wrap { core, policy } => wrap::wrap(core, policy, out).await,
             Policy::Check(args) => check::check(args, out).await,
             Policy::Facts(args) => facts::facts(args, out).await,
             Policy::Run(args) => run::run(args, out).await,

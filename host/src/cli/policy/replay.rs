@@ -255,7 +255,8 @@ impl Asked<'_> {
 
     /// The policy that is tried, beside those of today.
     async fn add(&self, args: &Replay, library: &Library) -> Result<(), Box<dyn Error>> {
-        let mut files = Directories::new(&args.policy_dir).read();
+        let named = [self.given.name.clone()].into();
+        let mut files = Directories::new(&args.policy_dir).read(&named);
         files.insert(self.given.name.clone(), vec![self.given.file()]);
         for reload in library.sync(files).await {
             if let ReloadOutcome::Refused(reason) = reload.outcome {

@@ -133,6 +133,7 @@ pub(super) fn load(engine: &Engine, packed: &[u8]) -> Result<Module, LoadError> 
         digest: digest(packed),
         info: describe(engine, &compiled)?.printable(),
         imports,
+        unpacked_bytes: bytes.len(),
         kinds: compiled.kinds(),
         code: Code::Here(Box::new(compiled)),
     })))

@@ -21,12 +21,14 @@ use kproxide_planner::ids::Digest;
 use kproxide_planner::question::{AnswerBody, Question};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use tokio::runtime::Handle;
 use wasmtime::component::Linker;
 
 use self::store::State;
 use self::ticker::Ticker;
 use super::content::Content;
 use super::worker::{Caged, Workers};
+use super::wrap;
 
 pub(super) use self::check::REASON_BYTES_MAX;
 pub(crate) use self::convert::printable;
@@ -104,6 +106,8 @@ pub struct Engine {
     kept: Option<Arc<Mutex<BTreeMap<Digest, Module>>>>,
     /// `None`: files run in this process too.
     workers: Option<Workers>,
+    /// Where processes are awaited if time is simulated here.
+    real_time: Option<Handle>,
 }
 
 impl std::fmt::Debug for Engine {
@@ -121,8 +125,8 @@ pub struct Module(Arc<Loaded>);
 struct Loaded {
     digest: Digest,
     info: PolicyInfo,
-    /// Not told by a child.
     imports: Vec<String>,
+    unpacked_bytes: usize,
     kinds: Vec<PolicyKind>,
     code: Code,
 }
@@ -145,6 +149,10 @@ impl Module {
     /// What it imports: no more than kproxide offers.
     pub fn imports(&self) -> &[String] {
         &self.0.imports
+    }
+
+    pub fn unpacked_bytes(&self) -> usize {
+        self.0.unpacked_bytes
     }
 
     /// The questions that it answers, at least one.
@@ -190,6 +198,9 @@ pub enum CallError {
     Died(String),
     #[error("its process is still being started")]
     Starting,
+    /// It is being started as well, but others keep ending it.
+    #[error("{0}")]
+    NoRoom(String),
     #[error("the engine lost it: {0}")]
     Lost(String),
 }
@@ -200,7 +211,7 @@ impl CallError {
     pub(crate) fn is_deterministic(&self) -> bool {
         !matches!(
             self,
-            Self::Interrupted | Self::Died(_) | Self::Starting | Self::Lost(_)
+            Self::Interrupted | Self::Died(_) | Self::Starting | Self::NoRoom(_) | Self::Lost(_)
         )
     }
 
@@ -213,6 +224,7 @@ impl CallError {
             Self::Internal(text) => Self::Internal(show(text)),
             Self::InvalidAnswer(text) => Self::InvalidAnswer(show(text)),
             Self::Died(text) => Self::Died(show(text)),
+            Self::NoRoom(text) => Self::NoRoom(show(text)),
             Self::Lost(text) => Self::Lost(show(text)),
             Self::WrongKind(_)
             | Self::OutOfFuel
@@ -266,6 +278,7 @@ impl Engine {
             ticker,
             kept: None,
             workers: None,
+            real_time: None,
         })
     }
 
@@ -288,6 +301,37 @@ impl Engine {
         self
     }
 
+    /// Awaits its processes on this runtime, and holds the caller's thread meanwhile: simulated time stands still, as it does while a policy computes in
+    /// this process. The runtime must have threads of its own.
+    pub fn in_real_time(mut self, runtime: Handle) -> Self {
+        self.real_time = Some(runtime);
+        self
+    }
+
+    /// What a process says.
+    ///
+    /// # Errors
+    /// The runtime for that is gone.
+    async fn heard<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, String> {
+        let Some(runtime) = &self.real_time else {
+            return Ok(work.await);
+        };
+        let (done, heard) = std::sync::mpsc::channel();
+        runtime.spawn(async move {
+            // Whoever asks waits.
+            let _ = done.send(work.await);
+        });
+        heard.recv().map_err(|error| error.to_string())
+    }
+
+    /// What the processes of these files need at once, and what there is, in bytes, if they do not fit.
+    pub(super) fn misfit(&self, together: &BTreeSet<Digest>) -> Option<(u64, u64)> {
+        self.workers.as_ref()?.misfit(together)
+    }
+
     /// Ends the processes of these files: nobody uses them now. One that is asked again is started again.
     pub(super) fn rest(&self, unused: &BTreeSet<Digest>) {
         if let Some(workers) = &self.workers {
@@ -307,9 +351,12 @@ impl Engine {
             return self.load(bytes).await;
         };
         let digest = content.digest().clone();
-        let (described, caged) = workers.load(content).await?;
+        let workers = workers.clone();
+        let loading = async move { workers.load(content).await };
+        let (described, caged) = self.heard(loading).await.map_err(LoadError::Lost)??;
         // What a child says is looked at again: the file may have taken it over.
         described.info.check()?;
+        let imports = described.imports();
         let kinds: BTreeSet<PolicyKind> = described.kinds.into_iter().collect();
         if kinds.is_empty() {
             return Err(LoadError::NoKnownExport);
@@ -317,10 +364,24 @@ impl Engine {
         Ok(Module(Arc::new(Loaded {
             digest,
             info: described.info.printable(),
-            imports: Vec::new(),
+            imports,
+            unpacked_bytes: described.unpacked_bytes,
             kinds: kinds.into_iter().collect(),
             code: Code::Caged(caged),
         })))
+    }
+
+    /// Makes a policy of a core module, in a process of its own where this engine has them.
+    ///
+    /// # Errors
+    /// What is wrong with the module; or the process died over it.
+    pub async fn wrap(&self, core: Arc<[u8]>) -> Result<Vec<u8>, LoadError> {
+        let Some(workers) = self.workers.clone() else {
+            return wrap::component(core.to_vec())
+                .map_err(|why| LoadError::Refused(why.to_string()));
+        };
+        let wrapping = async move { workers.wrap(&core).await };
+        self.heard(wrapping).await.map_err(LoadError::Lost)?
     }
 
     /// Compiles a component, after looking at what it imports, and asks it for its name.
@@ -363,7 +424,11 @@ impl Engine {
         settings: Arc<str>,
     ) -> Result<(), CallError> {
         let replied = match &module.0.code {
-            Code::Caged(caged) => caged.check_settings(&settings).await,
+            Code::Caged(caged) => {
+                let caged = caged.clone();
+                let checking = async move { caged.check_settings(&settings).await };
+                self.heard(checking).await.unwrap_or_else(Replied::lost)
+            }
             Code::Here(_) => {
                 let (engine, module) = (self.clone(), module.clone());
                 let checked = self.run(move || engine.settings_reply(&module, &settings));
@@ -387,7 +452,11 @@ impl Engine {
         spent: u64,
     ) -> Called {
         let replied = match &module.0.code {
-            Code::Caged(caged) => caged.ask(question, spent).await,
+            Code::Caged(caged) => {
+                let (caged, question) = (caged.clone(), question.clone());
+                let asking = async move { caged.ask(&question, spent).await };
+                self.heard(asking).await.unwrap_or_else(Replied::lost)
+            }
             Code::Here(_) if self.execution == Execution::Inline => {
                 self.reply(module, question, spent)
             }

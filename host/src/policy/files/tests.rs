@@ -3,7 +3,7 @@ use std::os::unix::fs::symlink;
 use super::*;
 
 fn read(folder: &Path) -> PolicyFiles {
-    Directories::new(&[folder.to_path_buf()]).read()
+    Directories::new(&[folder.to_path_buf()]).read(&BTreeSet::new())
 }
 
 /// What the file of the last directory holds.
@@ -120,7 +120,8 @@ fn a_directory_is_no_file_store() {
         .replace(&folder.path().display().to_string(), "DIR");
     assert_eq!(
         error,
-        "DIR/p100.wasm is not read: the policies of one directory are at most 100, with 33554432 bytes together"
+        "DIR/p100.wasm is not read: the policies of one directory are at most 100, with 33554432 bytes together, and those that NodePools \
+         name come first: remove files that no NodePool names, or mount this one in a directory of its own"
     );
 }
 
@@ -131,7 +132,7 @@ fn the_later_directory_wins_and_one_that_is_not_there_is_empty() {
     fs::write(first.path().join("b.wasm"), b"first").unwrap();
     fs::write(second.path().join("b.wasm"), b"second").unwrap();
     let paths = [first.path(), second.path(), Path::new("/not/there")].map(Path::to_path_buf);
-    let files = Directories::new(&paths).read();
+    let files = Directories::new(&paths).read(&BTreeSet::new());
     let texts = files
         .values()
         .flatten()
@@ -156,18 +157,18 @@ fn f92_a_directory_that_cannot_be_read_is_as_it_was_and_one_that_is_gone_is_empt
     fs::create_dir(&path).unwrap();
     fs::write(path.join("a.wasm"), b"a").unwrap();
     let mut directories = Directories::new(std::slice::from_ref(&path));
-    let before = directories.read();
+    let before = directories.read(&BTreeSet::new());
     assert_eq!(names(&before), ["a"]);
 
     fs::rename(&path, &aside).unwrap();
     fs::write(&path, b"not a directory").unwrap();
-    assert_eq!(directories.read(), before);
+    assert_eq!(directories.read(&BTreeSet::new()), before);
 
     fs::remove_file(&path).unwrap();
-    assert_eq!(directories.read(), PolicyFiles::new());
+    assert_eq!(directories.read(&BTreeSet::new()), PolicyFiles::new());
 
     fs::rename(&aside, &path).unwrap();
-    assert_eq!(directories.read(), before);
+    assert_eq!(directories.read(&BTreeSet::new()), before);
 }
 
 /// Opening one waited for a writer, and planning with it.
@@ -233,4 +234,29 @@ fn a_file_name_is_refused_as_a_directory_would_refuse_it() {
         let said = said(path).unwrap();
         assert!(said.starts_with(path) && said.ends_with(fix), "{said}");
     }
+}
+
+#[test]
+fn w17_files_that_a_pool_names_come_first_and_then_those_that_were_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let large = |name: &str| {
+        let file = fs::File::create(folder.path().join(name)).unwrap();
+        file.set_len(20 << 20).unwrap();
+    };
+    let mut directories = Directories::new(&[folder.path().to_path_buf()]);
+    let mut read_now = |named: &[&str]| -> Vec<String> {
+        let named = named.iter().map(|name| Arc::from(*name)).collect();
+        let files = directories.read(&named);
+        let read = files.into_iter().filter(|(_, it)| it[0].content.is_ok());
+        read.map(|(name, _)| name.to_string()).collect()
+    };
+    large("mine.wasm");
+    assert_eq!(read_now(&[]), ["mine"]);
+    // It keeps its place, whatever comes.
+    large("aaa.wasm");
+    assert_eq!(read_now(&[]), ["mine"]);
+    assert_eq!(read_now(&["other"]), ["mine"]);
+    assert_eq!(read_now(&["aaa"]), ["aaa"]);
+    assert_eq!(read_now(&["aaa", "mine"]), ["aaa"]);
+    assert_eq!(read_now(&["mine"]), ["mine"]);
 }

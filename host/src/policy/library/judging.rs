@@ -32,12 +32,13 @@ impl Library {
             loading: self.loading(),
             ..Unfit::default()
         };
-        for (pool, used) in pools {
-            self.note_use(&pool, &used);
-            self.judge_together(&pool, &used, &mut unfit);
+        let pools: Vec<_> = pools.collect();
+        self.note_uses(pools.iter().map(|(pool, used)| (pool, used)));
+        for (pool, used) in &pools {
             for used in used.each() {
-                self.judge_one(&pool, &used, budget, &mut unfit).await;
+                self.judge_one(pool, &used, budget, &mut unfit).await;
             }
+            self.judge_together(pool, used, &mut unfit);
         }
         self.rest();
         unfit
@@ -46,8 +47,7 @@ impl Library {
     /// Processes of files that no pool uses end. Those of files that are being tried are none of theirs.
     fn rest(&self) {
         let state = self.lock();
-        let used = state.uses.values().flat_map(PolicyUse::each);
-        let used: BTreeSet<Arc<str>> = used.map(|it| it.policy.name).collect();
+        let used = state.named();
         let of = |is_used: bool| {
             let files = state.overrides.iter();
             let files = files.filter(|(name, _)| used.contains(*name) == is_used);
@@ -60,19 +60,23 @@ impl Library {
         self.engine.rest(&unused);
     }
 
-    /// Several that decide together may use up what one question may take, without a fault of any alone.
+    /// Several that decide together may use up what one question may take, or the memory for all, without a fault of any alone.
     fn judge_together(&self, pool: &PoolName, used: &PolicyUse, unfit: &mut Unfit) {
         let Some(whole) = self.whole(used) else {
             return;
         };
-        let state = self.lock();
-        let Some(reason) = state.records.get(&whole).and_then(Record::given_up) else {
+        let given_up = || {
+            let state = self.lock();
+            let reason = state.records.get(&whole).and_then(Record::given_up)?;
+            Some(format!("as one of several, {reason}"))
+        };
+        let Some(reason) = self.crowded(used).or_else(given_up) else {
             return;
         };
-        let reason = format!("as one of several, {reason}");
         for used in used.each() {
             let subject = (pool.clone(), used.policy);
-            unfit.given_up.insert(subject, reason.clone());
+            // What is wrong with it alone is said rather.
+            unfit.given_up.entry(subject).or_insert(reason.clone());
         }
     }
 
@@ -110,7 +114,7 @@ impl Library {
                 unfit.settings.insert(subject, error.to_string());
             }
             // It is asked again with the next pass, but not for ever.
-            Some(Err(error)) if error != CallError::Starting => {
+            Some(Err(error)) if !matches!(error, CallError::Starting | CallError::NoRoom(_)) => {
                 self.record(key, |record| record.fail(&error));
             }
             // Only this check had failed so far: nothing is asked of a policy before.

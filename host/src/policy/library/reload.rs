@@ -121,7 +121,14 @@ impl Library {
             let contents = files.iter().filter_map(|file| file.content.as_ref().ok());
             contents.map(Content::size).sum()
         };
+        // Which of those that were too many pools name is known soon, and may change which they are.
+        let is_early = self.named.receiver_count() > 0 && self.lock().uses.is_empty();
+        let is_put_off = |files: &[PolicyFile]| {
+            let last = files.first().map(|file| &file.content);
+            is_early && matches!(last, Some(Err(FilesError::TooMany { .. })))
+        };
         let mut by_size: Vec<_> = files.iter().collect();
+        by_size.retain(|(_, files)| !is_put_off(files));
         by_size.sort_by_key(|(_, files)| bytes(files));
         for (name, files) in by_size {
             for outcome in self.sync_files(name, files).await {
@@ -130,7 +137,8 @@ impl Library {
             }
         }
         let mut state = self.lock();
-        state.expected.clear();
+        let is_awaited = |name: &Arc<str>| files.get(name).is_some_and(|it| is_put_off(it));
+        state.expected.retain(|name, _| is_awaited(name));
         let gone: Vec<_> = state
             .files
             .keys()

@@ -3,7 +3,7 @@
 /// Sets limits of resources, for this process. Returns what the kernel refuses, in words.
 #[cfg(target_os = "linux")]
 pub(super) fn limit(memory_bytes: u64) -> Vec<String> {
-    use rustix::process::{Resource, Rlimit, setrlimit};
+    use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
 
     let limits = [
         ("of memory", Resource::Data, memory_bytes),
@@ -23,6 +23,10 @@ pub(super) fn limit(memory_bytes: u64) -> Vec<String> {
         if let Err(error) = setrlimit(resource, limit) {
             refused.push(format!("the limit {what} ({error})"));
         }
+    }
+    // One that computes would not notice that its pipe is closed.
+    if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
+        refused.push(format!("that it ends with its parent ({error})"));
     }
     if let Err(error) = rustix::thread::set_no_new_privs(true) {
         refused.push(format!("that it gets no new privileges ({error})"));

@@ -1,4 +1,4 @@
-//! The child: it loads one policy, and answers for it until its parent closes the pipe.
+//! The child: it loads one policy and answers for it until its parent closes the pipe, or makes a policy of a core module.
 
 use std::error::Error;
 use std::io::{self, Write as _};
@@ -7,6 +7,7 @@ use super::cage;
 use super::wire::{self, Described, Request, Response};
 use crate::args::Escape;
 use crate::policy::engine::{Engine, Images, Module, Replied};
+use crate::policy::wrap;
 
 /// Serves on standard input and output. `memory_bytes`: what it may use.
 ///
@@ -26,33 +27,44 @@ pub fn serve(memory_bytes: u64, escape: Option<Escape>) -> Result<(), Box<dyn Er
         return try_to(escape);
     }
     let mut input = io::stdin().lock();
-    send(&Response::Ready(refused))?;
+    send(&Response::Ready(refused), &[])?;
     let mut module = None;
     while let Some((request, bytes)) = wire::read(&mut input)? {
-        send(&respond(&engine, &mut module, &request, &bytes))?;
+        let (response, behind) = respond(&engine, &mut module, &request, bytes);
+        send(&response, &behind)?;
     }
     Ok(())
 }
 
+/// The answer, and the bytes that follow its frame.
 fn respond(
     engine: &Engine,
     module: &mut Option<Module>,
     request: &Request<'_>,
-    bytes: &[u8],
-) -> Response {
+    bytes: Vec<u8>,
+) -> (Response, Vec<u8>) {
     let none = || "no policy was loaded".to_owned();
-    match request {
+    let response = match request {
         Request::Load(_) => {
-            let loaded = engine.load_here(bytes).map_err(|error| error.to_string());
+            let loaded = engine.load_here(&bytes).map_err(|error| error.to_string());
             Response::Loaded(loaded.map(|loaded| {
                 let described = Described {
                     info: loaded.info().clone(),
                     kinds: loaded.kinds(),
+                    imports: loaded.imports().to_vec(),
+                    unpacked_bytes: loaded.unpacked_bytes(),
                 };
                 *module = Some(loaded);
                 described
             }))
         }
+        Request::Wrap(_) => match wrap::component(bytes) {
+            Ok(component) => {
+                let length = component.len() as u64;
+                return (Response::Wrapped(Ok(length)), component);
+            }
+            Err(why) => Response::Wrapped(Err(why.to_string())),
+        },
         Request::CheckSettings(settings) => Response::Checked(match module {
             Some(module) => engine.settings_reply(module, settings),
             None => Replied::lost(none()),
@@ -61,12 +73,14 @@ fn respond(
             Some(module) => engine.reply(module, question, *spent),
             None => Replied::lost(none()),
         }),
-    }
+    };
+    (response, Vec::new())
 }
 
-fn send(response: &Response) -> io::Result<()> {
+fn send(response: &Response, behind: &[u8]) -> io::Result<()> {
     let mut output = io::stdout().lock();
     output.write_all(&wire::encode(response)?)?;
+    output.write_all(behind)?;
     output.flush()
 }
 

@@ -4,6 +4,8 @@
 //! engine ──► Workers ──► Process ══ three pipes ══► `kproxide policy-worker`: cage, then engine
 //!  (ours)   (how many,   (one, until                 (the file is unpacked, compiled and
 //!            how large)    it dies)                    called here, and nowhere else)
+//!
+//! `kproxide run` and the tools for authors start the same children, with the same limits.
 //! ```
 //!
 //! What a child says is as foreign as what a policy says: its length, its form and its time are checked in the parent.

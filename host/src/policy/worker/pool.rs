@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -13,18 +14,20 @@ use tokio::sync::{OwnedMutexGuard, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::process::{Gone, Process};
+use super::process::{Gone, Process, is_out_of_memory};
 use super::wire::{self, Described, Request, Response};
 use crate::policy::content::Content;
-use crate::policy::engine::{CALL_FUEL, CallError, LoadError, Replied, Reply};
+use crate::policy::engine::{
+    CALL_FUEL, CallError, LoadError, Replied, Reply, UNPACKED_BYTES_MAX, printable,
+};
 
 /// Children at once. The one that was asked least recently ends for another.
 const CHILDREN_MAX: usize = 16;
-/// What a file may take to load.
-const LOAD: Duration = Duration::from_secs(60);
+/// What a file may take to load: with the start and the end of its process that is a minute.
+const LOAD: Duration = Duration::from_secs(55);
 /// The instance's own 250 ms, and as much again twice for a machine that is busy.
 const CALL: Duration = Duration::from_millis(750);
-/// The first asker waits so long for a child that is being started again. If it takes longer, a later question gets the answer.
+/// The first asker waits so long for a child that is being started again, unless it is a person. If it takes longer, a later question gets the answer.
 const START: Duration = Duration::from_millis(500);
 /// Of a call: an instance's memory, and the question and the answer.
 const CALL_BYTES: u64 = 80 << 20;
@@ -50,6 +53,8 @@ struct Shared {
     memory_bytes: u64,
     /// From the file to the answer what it is.
     load: Duration,
+    /// Until a child that is being started again can be asked.
+    start: Duration,
     compiling: tokio::sync::Mutex<()>,
     policies: Mutex<Vec<Weak<Policy>>>,
     /// By the files' bytes, of what they died.
@@ -76,6 +81,10 @@ struct Policy {
     unstarted: Mutex<Option<String>>,
     /// What its process has taken of the memory; 0: there is none.
     held_bytes: AtomicU64,
+    /// What its last process had taken.
+    needs_bytes: AtomicU64,
+    /// Its process has ended for another, and was not started again since.
+    is_displaced: AtomicBool,
     /// When it was asked last, as [`Shared::asked`] counts.
     asked: AtomicU64,
 }
@@ -83,17 +92,36 @@ struct Policy {
 impl Workers {
     /// With this program, which must know the command `policy-worker`, and so much memory for all together.
     pub fn new(program: PathBuf, memory_bytes: u64) -> Self {
-        Self::with(program, memory_bytes, LOAD)
+        Self::with(program, memory_bytes, LOAD, START)
+    }
+
+    /// Of this very program, whatever lies at its path by the time that a child is started.
+    ///
+    /// # Errors
+    /// The kernel does not say which program this is.
+    pub fn of_this_program(memory_bytes: u64) -> io::Result<Self> {
+        let program = match cfg!(target_os = "linux") {
+            true => PathBuf::from("/proc/self/exe"),
+            false => std::env::current_exe()?,
+        };
+        Ok(Self::new(program, memory_bytes))
     }
 
     /// With another deadline than a minute, before any file is loaded.
     pub fn loading_within(self, load: Duration) -> Self {
-        Self::with(self.0.program.clone(), self.0.memory_bytes, load)
+        Self::with(self.0.program.clone(), self.0.memory_bytes, load, START)
     }
 
-    fn with(program: PathBuf, memory_bytes: u64, load: Duration) -> Self {
+    /// For a person, who waits for a child as long as it takes.
+    pub fn patient(self) -> Self {
+        let load = self.0.load;
+        Self::with(self.0.program.clone(), self.0.memory_bytes, load, load)
+    }
+
+    fn with(program: PathBuf, memory_bytes: u64, load: Duration, start: Duration) -> Self {
         Self(Arc::new(Shared {
             load,
+            start,
             program,
             memory_bytes,
             compiling: tokio::sync::Mutex::default(),
@@ -125,6 +153,8 @@ impl Workers {
             is_starting: AtomicBool::new(false),
             unstarted: Mutex::default(),
             held_bytes: AtomicU64::new(0),
+            needs_bytes: AtomicU64::new(0),
+            is_displaced: AtomicBool::new(false),
             asked: AtomicU64::new(shared.asked.fetch_add(1, Relaxed)),
         });
         match policy.start().await {
@@ -138,7 +168,9 @@ impl Workers {
             }
             Err(Unstarted::Refused(reason)) => Err(LoadError::Refused(reason)),
             Err(Unstarted::Unread(reason)) => Err(LoadError::Read(reason)),
-            Err(Unstarted::Lost(reason)) => Err(LoadError::Died(reason)),
+            Err(Unstarted::Lost(reason) | Unstarted::Cramped(reason)) => {
+                Err(LoadError::Died(reason))
+            }
             Err(Unstarted::Died(reason)) => {
                 let mut dead = lock(&shared.dead);
                 if dead.len() >= DEAD_MAX {
@@ -152,6 +184,43 @@ impl Workers {
 }
 
 impl Workers {
+    /// Makes a policy of a core module, in a child that ends with it.
+    ///
+    /// # Errors
+    /// What the child says is wrong with it, or of what the child died.
+    pub(in crate::policy) async fn wrap(&self, core: &[u8]) -> Result<Vec<u8>, LoadError> {
+        let shared = &self.0;
+        let _alone = shared.compiling.lock().await;
+        let memory_bytes = shared.make_room(false);
+        let started = Process::start(&shared.program, memory_bytes).await;
+        let (process, refused) = started.map_err(LoadError::Died)?;
+        shared.tell(&refused);
+        let died = |gone: Gone| LoadError::Died(gone.reason());
+        let message = wire::with_bytes(&Request::Wrap(core.len() as u64), core)
+            .map_err(|error| LoadError::Died(error.to_string()))?;
+        let (process, response) = (process.exchange(&message, shared.load).await).map_err(died)?;
+        let length = match response {
+            Response::Wrapped(Err(reason)) => {
+                process.kill().await;
+                return Err(LoadError::Refused(printable(&reason, 2000)));
+            }
+            Response::Wrapped(Ok(length)) => {
+                let length = usize::try_from(length).unwrap_or(usize::MAX);
+                Some(length).filter(|length| *length <= UNPACKED_BYTES_MAX)
+            }
+            Response::Ready(_)
+            | Response::Loaded(_)
+            | Response::Checked(_)
+            | Response::Replied(_) => None,
+        };
+        let Some(length) = length else {
+            return Err(LoadError::Died(process.contradicts().await));
+        };
+        let (process, component) = process.behind(length, shared.load).await.map_err(died)?;
+        process.kill().await;
+        Ok(component)
+    }
+
     /// Ends the children of these files, and lets go of what can be read again.
     pub(in crate::policy) fn rest(&self, unused: &BTreeSet<Digest>) {
         let policies = lock(&self.0.policies);
@@ -169,6 +238,24 @@ impl Workers {
     }
 }
 
+impl Workers {
+    /// What it takes to have the children of these files at once, and what there is, in bytes, if that is less: none could stay until the last is asked.
+    pub(in crate::policy) fn misfit(&self, together: &BTreeSet<Digest>) -> Option<(u64, u64)> {
+        let policies = lock(&self.0.policies);
+        let policies = policies.iter().filter_map(Weak::upgrade);
+        let policies = policies.filter(|it| together.contains(it.content.digest()));
+        let needs: BTreeMap<Digest, u64> = policies
+            .map(|it| (it.content.digest().clone(), it.needs_bytes.load(Relaxed)))
+            .collect();
+        let all: u64 = needs.values().sum();
+        // At best the largest is compiled last.
+        let others = all - needs.values().max()?;
+        let needed = CALL_BYTES + all.max(others + LOAD_BYTES_MIN);
+        let there = self.0.memory_bytes;
+        (needs.len() > 1 && needed > there).then_some((needed, there))
+    }
+}
+
 /// Why there is no child for a file.
 enum Unstarted {
     /// Its file cannot be read again.
@@ -177,49 +264,58 @@ enum Unstarted {
     Refused(String),
     /// Through no fault of the file: the kernel started none, or somebody killed it.
     Lost(String),
+    /// It had less memory than there is for all, because other children have some, and needs more.
+    Cramped(String),
     Died(String),
 }
 
 impl Policy {
     async fn start(&self) -> Result<(Process, Described), Unstarted> {
-        let mut starts = 1;
+        let (mut starts, mut ends_all) = (1, false);
         loop {
-            match self.start_once().await {
+            match self.start_once(ends_all).await {
                 Err(Unstarted::Lost(_)) if starts < STARTS_MAX => starts += 1,
+                // Those that only wait to be asked end for it.
+                Err(Unstarted::Cramped(_)) if !ends_all => ends_all = true,
                 started => return started,
             }
         }
     }
 
-    async fn start_once(&self) -> Result<(Process, Described), Unstarted> {
+    async fn start_once(&self, ends_all: bool) -> Result<(Process, Described), Unstarted> {
         let shared = &self.shared;
         let _alone = shared.compiling.lock().await;
         let bytes = self.read().await.map_err(Unstarted::Unread)?;
-        let memory_bytes = shared.make_room();
+        let memory_bytes = shared.make_room(ends_all);
+        let is_cramped = memory_bytes < shared.memory_bytes.saturating_sub(CALL_BYTES);
         let load = async {
             let started = Process::start(&shared.program, memory_bytes).await;
             let (process, refused) = started.map_err(Unstarted::Lost)?;
             shared.tell(&refused);
-            let request = Request::Load(bytes.len() as u64);
-            let mut message =
-                wire::encode(&request).map_err(|error| Unstarted::Died(error.to_string()))?;
-            message.extend(&*bytes);
+            let message = wire::with_bytes(&Request::Load(bytes.len() as u64), &bytes)
+                .map_err(|error| Unstarted::Died(error.to_string()))?;
             let loaded = process.exchange(&message, shared.load).await;
             loaded.map_err(|gone| match gone {
                 Gone::Killed(reason) => Unstarted::Lost(reason),
-                Gone::Died(reason) => Unstarted::Died(reason),
+                Gone::OutOfMemory(reason) if is_cramped => Unstarted::Cramped(reason),
+                Gone::OutOfMemory(reason) | Gone::Died(reason) => Unstarted::Died(reason),
             })
         };
         match load.await? {
             (mut process, Response::Loaded(Ok(described))) => {
                 let held = process.confine(CALL_BYTES).unwrap_or(memory_bytes);
                 self.held_bytes.store(held, Relaxed);
+                self.needs_bytes.store(held, Relaxed);
+                self.is_displaced.store(false, Relaxed);
                 Ok((process, described))
             }
             (process, Response::Loaded(Err(reason))) => {
                 process.kill().await;
-                let reason = crate::policy::engine::printable(&reason, 2000);
-                Err(Unstarted::Refused(reason))
+                let reason = printable(&reason, 2000);
+                Err(match is_cramped && is_out_of_memory(&reason) {
+                    true => Unstarted::Cramped(reason),
+                    false => Unstarted::Refused(reason),
+                })
             }
             (process, _) => Err(Unstarted::Died(process.contradicts().await)),
         }
@@ -265,6 +361,7 @@ impl Policy {
                     Err(
                         Unstarted::Refused(reason)
                         | Unstarted::Lost(reason)
+                        | Unstarted::Cramped(reason)
                         | Unstarted::Died(reason)
                         | Unstarted::Unread(reason),
                     ) => Err(CallError::Died(format!(
@@ -280,9 +377,17 @@ impl Policy {
                 .await
                 .unwrap_or_else(|error| Err(CallError::Lost(error.to_string())))
         };
-        timeout(START, running)
-            .await
-            .unwrap_or(Err(CallError::Starting))
+        let running = timeout(self.shared.start, running).await;
+        running.unwrap_or_else(|_| {
+            let there = self.shared.memory_bytes >> 20;
+            Err(match self.is_displaced.load(Relaxed) {
+                true => CallError::NoRoom(format!(
+                    "its process had to end for those of others, and was not started again in time: all of them together need more than the {there} MiB \
+                     that there are (--policy-memory)"
+                )),
+                false => CallError::Starting,
+            })
+        })
     }
 
     /// Whoever stops waiting for the answer, as at the end of a tick's time, leaves the process at its work.
@@ -359,9 +464,12 @@ impl Caged {
         let request = Request::CheckSettings(Cow::Borrowed(settings));
         match self.0.call(&request).await {
             Ok(Response::Checked(replied)) => replied.bounded(),
-            Ok(Response::Ready(_) | Response::Loaded(_) | Response::Replied(_)) => {
-                self.0.contradicts().await
-            }
+            Ok(
+                Response::Ready(_)
+                | Response::Loaded(_)
+                | Response::Wrapped(_)
+                | Response::Replied(_),
+            ) => self.0.contradicts().await,
             Err(error) => failed(error),
         }
     }
@@ -370,9 +478,12 @@ impl Caged {
         let request = Request::Ask(Cow::Borrowed(question), spent);
         match self.0.call(&request).await {
             Ok(Response::Replied(replied)) => replied.bounded(),
-            Ok(Response::Ready(_) | Response::Loaded(_) | Response::Checked(_)) => {
-                self.0.contradicts().await
-            }
+            Ok(
+                Response::Ready(_)
+                | Response::Loaded(_)
+                | Response::Wrapped(_)
+                | Response::Checked(_),
+            ) => self.0.contradicts().await,
             Err(error) => failed(error),
         }
     }
@@ -385,8 +496,8 @@ fn failed<T>(error: CallError) -> Replied<T> {
 }
 
 impl Shared {
-    /// Ends children until there is room for another. Returns what that may use.
-    fn make_room(&self) -> u64 {
+    /// Ends children until there is room for another, or all that it may end. Returns what the other may use.
+    fn make_room(&self, ends_all: bool) -> u64 {
         loop {
             let mut running: Vec<_> = lock(&self.policies)
                 .iter()
@@ -398,7 +509,8 @@ impl Shared {
                 .map(|policy| policy.held_bytes.load(Relaxed))
                 .sum();
             let left = self.memory_bytes.saturating_sub(held + CALL_BYTES);
-            if running.len() < CHILDREN_MAX && left >= LOAD_BYTES_MIN {
+            let is_room = running.len() < CHILDREN_MAX && left >= LOAD_BYTES_MIN;
+            if is_room && (!ends_all || running.is_empty()) {
                 return left;
             }
             running.sort_by_key(|policy| policy.asked.load(Relaxed));
@@ -408,6 +520,7 @@ impl Shared {
                     return false;
                 };
                 policy.held_bytes.store(0, Relaxed);
+                policy.is_displaced.store(true, Relaxed);
                 drop(process.take());
                 true
             });
@@ -456,6 +569,8 @@ mod tests {
                 is_starting: AtomicBool::new(false),
                 unstarted: Mutex::default(),
                 held_bytes: AtomicU64::new(200 * MIB),
+                needs_bytes: AtomicU64::new(200 * MIB),
+                is_displaced: AtomicBool::new(false),
                 asked: AtomicU64::new(asked),
             })
         });
@@ -471,18 +586,53 @@ mod tests {
     #[test]
     fn the_child_that_was_asked_least_recently_ends_for_another() {
         let (workers, policies) = two_children();
-        assert_eq!(workers.0.make_room(), 400 * MIB - 200 * MIB - CALL_BYTES);
+        let left = 400 * MIB - 200 * MIB - CALL_BYTES;
+        assert_eq!(workers.0.make_room(false), left);
         assert_eq!(held(&policies), [0, 200]);
         // There is room now.
-        workers.0.make_room();
+        workers.0.make_room(false);
         assert_eq!(held(&policies), [0, 200]);
+        // But not for one that needs more.
+        assert_eq!(workers.0.make_room(true), 400 * MIB - CALL_BYTES);
+        assert_eq!(held(&policies), [0, 0]);
+    }
+
+    #[test]
+    fn w16_what_children_need_at_once_is_known_with_what_there_is() {
+        let (workers, policies) = two_children();
+        let digests: BTreeSet<_> = (policies.iter())
+            .map(|policy| policy.content.digest().clone())
+            .collect();
+        // One file is no several.
+        assert_eq!((digests.len(), workers.misfit(&digests)), (1, None));
+        let bytes: Arc<[u8]> = [1].into();
+        let other = Arc::new(Policy {
+            shared: workers.0.clone(),
+            content: bytes.into(),
+            bytes: Mutex::default(),
+            process: Arc::default(),
+            is_starting: AtomicBool::new(false),
+            unstarted: Mutex::default(),
+            held_bytes: AtomicU64::new(0),
+            needs_bytes: AtomicU64::new(150 * MIB),
+            is_displaced: AtomicBool::new(true),
+            asked: AtomicU64::new(0),
+        });
+        lock(&workers.0.policies).push(Arc::downgrade(&other));
+        let mut both = digests;
+        both.insert(other.content.digest().clone());
+        let misfit = workers.misfit(&both);
+        assert_eq!(misfit, Some((430 * MIB, 400 * MIB)));
+        // These fit, and so do their questions.
+        other.needs_bytes.store(100 * MIB, Relaxed);
+        assert_eq!(workers.misfit(&both), None);
     }
 
     #[test]
     fn no_child_ends_while_it_works() {
         let (workers, policies) = two_children();
         let works = policies.each_ref().map(|it| it.process.try_lock().unwrap());
-        assert_eq!(workers.0.make_room(), LOAD_BYTES_MIN);
+        assert_eq!(workers.0.make_room(false), LOAD_BYTES_MIN);
         assert_eq!(held(&policies), [200, 200]);
         drop(works);
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
 use super::wire::{self, Response};
@@ -25,13 +26,15 @@ const ERROR_BYTES_KEPT: usize = 4 << 10;
 pub(super) enum Gone {
     /// By somebody else, who may have meant another.
     Killed(String),
+    /// It needed more than it might use.
+    OutOfMemory(String),
     Died(String),
 }
 
 impl Gone {
     pub(super) fn reason(self) -> String {
         match self {
-            Self::Killed(reason) | Self::Died(reason) => reason,
+            Self::Killed(reason) | Self::OutOfMemory(reason) | Self::Died(reason) => reason,
         }
     }
 }
@@ -106,8 +109,33 @@ impl Process {
             output.read_exact(&mut frame).await?;
             wire::decode(&frame)
         };
-        match timeout(time, talk).await {
-            Ok(Ok(response)) => Ok((self, response)),
+        let talked = timeout(time, talk).await;
+        self.after(talked, time).await
+    }
+
+    /// The bytes that follow an answer's frame, as many as it says.
+    ///
+    /// # Errors
+    /// Why it is gone.
+    pub(super) async fn behind(
+        mut self,
+        length: usize,
+        time: Duration,
+    ) -> Result<(Self, Vec<u8>), Gone> {
+        let mut bytes = vec![0; length];
+        let read = timeout(time, self.output.read_exact(&mut bytes)).await;
+        let (process, _) = self.after(read, time).await?;
+        Ok((process, bytes))
+    }
+
+    /// A process that failed at what it was to do within this time is gone.
+    async fn after<T>(
+        self,
+        outcome: Result<io::Result<T>, Elapsed>,
+        time: Duration,
+    ) -> Result<(Self, T), Gone> {
+        match outcome {
+            Ok(Ok(done)) => Ok((self, done)),
             Ok(Err(error)) if is_end(&error) => Err(self.ended().await),
             Ok(Err(error)) => {
                 let reason = format!("its process sent {error}, and was ended");
@@ -149,6 +177,7 @@ impl Process {
         let last = String::from_utf8_lossy(&errors[last..]);
         let reason = why(status, &last, self.memory_bytes);
         match status.signal() {
+            _ if is_out_of_memory(&last) => Gone::OutOfMemory(reason),
             Some(SIGKILL) => Gone::Killed(reason),
             _ => Gone::Died(reason),
         }
@@ -173,6 +202,17 @@ fn is_end(error: &io::Error) -> bool {
     )
 }
 
+/// By what a process says that gets no more memory: Rust's own words, the kernel's, or those of wasmtime about the kernel's.
+pub(super) fn is_out_of_memory(said: &str) -> bool {
+    [
+        "memory allocation of",
+        "Cannot allocate memory",
+        "os error 12",
+    ]
+    .iter()
+    .any(|words| said.contains(words))
+}
+
 /// Why a child has ended: by its exit status and the end of its standard error.
 fn why(status: ExitStatus, errors: &str, memory_bytes: u64) -> String {
     let last = errors.lines().rev().find(|line| !line.trim().is_empty());
@@ -182,10 +222,8 @@ fn why(status: ExitStatus, errors: &str, memory_bytes: u64) -> String {
         last => format!(": {last}"),
     };
     let mib = memory_bytes >> 20;
-    let out_of_memory =
-        errors.contains("memory allocation of") || errors.contains("Cannot allocate memory");
     match (status.signal(), status.code()) {
-        _ if out_of_memory => format!(
+        _ if is_out_of_memory(errors) => format!(
             "its process needed more memory than the {mib} MiB that it may use (see --policy-memory)"
         ),
         _ if errors.contains("has overflowed its stack") => {

@@ -8,16 +8,20 @@ use kproxide_planner::question::Question;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::policy::engine::{PolicyInfo, Replied, Reply};
+use crate::policy::engine::{PolicyInfo, Replied, Reply, printable};
 
 /// Ten times what 1000 hypervisors with attributes are.
 pub(super) const FRAME_BYTES_MAX: usize = 8 << 20;
+/// Two are all that a policy may have, in several versions perhaps.
+const IMPORTS_MAX: usize = 10;
 
 #[derive(Debug, Serialize, Deserialize)]
 #[expect(clippy::large_enum_variant, reason = "there is one at a time")]
 pub(super) enum Request<'a> {
     /// So many bytes follow the frame: a file may be larger than a frame.
     Load(u64),
+    /// A core module becomes a component; as many bytes follow.
+    Wrap(u64),
     CheckSettings(Cow<'a, str>),
     /// With the instructions that others have taken for the same question.
     Ask(Cow<'a, Question>, u64),
@@ -28,6 +32,8 @@ pub(super) enum Response {
     /// The cage is shut; these parts of it the kernel refuses.
     Ready(Vec<String>),
     Loaded(Result<Described, String>),
+    /// So many bytes follow the frame, the component.
+    Wrapped(Result<u64, String>),
     Checked(Replied<()>),
     Replied(Replied<Reply>),
 }
@@ -37,6 +43,16 @@ pub(super) enum Response {
 pub(in crate::policy) struct Described {
     pub(in crate::policy) info: PolicyInfo,
     pub(in crate::policy) kinds: Vec<PolicyKind>,
+    pub(in crate::policy) imports: Vec<String>,
+    pub(in crate::policy) unpacked_bytes: usize,
+}
+
+impl Described {
+    /// As they can be shown.
+    pub(in crate::policy) fn imports(&self) -> Vec<String> {
+        let imports = self.imports.iter().take(IMPORTS_MAX);
+        imports.map(|name| printable(name, 200)).collect()
+    }
 }
 
 /// A frame with its length.
@@ -50,6 +66,16 @@ pub(super) fn encode(message: &impl Serialize) -> io::Result<Vec<u8>> {
     let prefix = check_length(u32::try_from(length).unwrap_or(u32::MAX))?;
     frame[..size_of::<u32>()].copy_from_slice(&(prefix as u32).to_le_bytes());
     Ok(frame)
+}
+
+/// A frame with its length, and these bytes behind it.
+///
+/// # Errors
+/// As of [`encode`].
+pub(super) fn with_bytes(request: &Request<'_>, bytes: &[u8]) -> io::Result<Vec<u8>> {
+    let mut message = encode(request)?;
+    message.extend(bytes);
+    Ok(message)
 }
 
 /// # Errors
@@ -87,7 +113,7 @@ pub(super) fn read(from: &mut impl Read) -> io::Result<Option<(Request<'static>,
     from.read_exact(&mut frame)?;
     let request = decode(&frame)?;
     let mut bytes = Vec::new();
-    if let Request::Load(length) = request {
+    if let Request::Load(length) | Request::Wrap(length) = request {
         let expected = from.take(length).read_to_end(&mut bytes)? as u64;
         if expected != length {
             return Ok(None);

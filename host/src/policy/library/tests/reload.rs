@@ -223,7 +223,7 @@ fn w13_lines_of_tests_carry_the_files_name() {
         let take = async {
             let library = library();
             let logging = named("mine", "hostile", r#"{"do": "log-then-panic"}"#);
-            library.note_use(logging.pool(), logging.policy());
+            library.note_uses([(logging.pool(), logging.policy())]);
             library.sync(files(&[("mine", "hostile")])).await
         };
         take.now_or_never().unwrap()

@@ -56,11 +56,14 @@ async fn a_file_is_found_again_after_another_key_of_its_configmap_has_changed() 
     let [same, old, new] = ["pack", "max-cpu", "balanced"].map(|name| embedded(name).wasm);
     mount(directory.path(), 1, &[("a.wasm", old), ("b.wasm", same)]);
     let mut directories = Directories::new(&[directory.path().to_path_buf()]);
-    let before = directories.read();
+    let before = directories.read(&BTreeSet::new());
     mount(directory.path(), 2, &[("a.wasm", new), ("b.wasm", same)]);
     let content = |files: &PolicyFiles, name: &str| files[name][0].content.clone().unwrap();
     assert_eq!(&*content(&before, "b").read().await.unwrap(), same);
-    assert_eq!(content(&before, "b"), content(&directories.read(), "b"));
+    assert_eq!(
+        content(&before, "b"),
+        content(&directories.read(&BTreeSet::new()), "b")
+    );
     let said = content(&before, "a").read().await.unwrap_err().to_string();
     assert!(said.starts_with("another file lies in its place"), "{said}");
 }
@@ -71,11 +74,12 @@ async fn f92_a_configmap_update_is_taken_and_a_broken_one_refused() {
     mount(directory.path(), 1, &[("mine.wasm", embedded("pack").wasm)]);
     let (send, mut receive) = mpsc::channel(1);
     let mut tasks = JoinSet::new();
+    let library = library();
     tasks.spawn(watch_directories(
         vec![directory.path().to_path_buf()],
+        library.named(),
         send,
     ));
-    let library = library();
     let digest_now = async || {
         ask(&library, &named("mine", "spread", ""))
             .await
@@ -137,6 +141,7 @@ async fn f95_a_file_that_changes_without_pause_is_read_a_few_times_a_second() {
     let mut tasks = JoinSet::new();
     tasks.spawn(watch_directories(
         vec![directory.path().to_path_buf()],
+        library().named(),
         send,
     ));
     assert_eq!(receive.recv().await, Some(PolicyFiles::new()));
@@ -176,7 +181,11 @@ async fn a_directory_that_comes_later_is_seen() {
     let directory = parent.path().join("policies");
     let (send, mut receive) = mpsc::channel(1);
     let mut tasks = JoinSet::new();
-    tasks.spawn(watch_directories(vec![directory.clone()], send));
+    tasks.spawn(watch_directories(
+        vec![directory.clone()],
+        library().named(),
+        send,
+    ));
     assert_eq!(receive.recv().await, Some(PolicyFiles::new()));
     drop(receive);
     tokio::time::timeout(DEADLINE, tasks.join_next())
@@ -184,4 +193,36 @@ async fn a_directory_that_comes_later_is_seen() {
         .expect("the watcher ends with its receiver")
         .unwrap()
         .unwrap();
+}
+
+/// What a name costs its place is what lies before it: 31 MiB of nothing.
+#[tokio::test]
+async fn w17_a_file_that_a_pool_names_is_waited_for_where_not_all_can_be_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let junk = fs::File::create(directory.path().join("aaa.wasm")).unwrap();
+    junk.set_len((32 << 20) - 1000).unwrap();
+    fs::write(directory.path().join("mine.wasm"), embedded("pack").wasm).unwrap();
+    let (send, mut receive) = mpsc::channel(1);
+    let library = library();
+    let mut tasks = JoinSet::new();
+    let watched = vec![directory.path().to_path_buf()];
+    tasks.spawn(watch_directories(watched, library.named(), send));
+    // Nobody knows yet which files pools name.
+    let reloads = next_reloads(&library, &mut receive).await;
+    let told: Vec<&str> = reloads.iter().map(|it| &*it.policy).collect();
+    assert_eq!(told, ["aaa"]);
+    let question = named("mine", "spread", "");
+    let answer = ask(&library, &question).await;
+    assert_eq!(answer.body, AnswerBody::NoCandidate(LOADING.to_owned()));
+
+    // That question was the first that names one.
+    next_reloads(&library, &mut receive).await;
+    let answer = ask(&library, &question).await;
+    assert_eq!(answer.digest.as_str(), embedded("pack").sha256);
+    let refused = library.refusals();
+    let said = &refused["aaa"].reason;
+    assert!(
+        refused.len() == 1 && said.contains("NodePools name come first"),
+        "{said}"
+    );
 }
