@@ -37,7 +37,7 @@ pub(super) const KINDS: [Kind; 6] = [
     },
     Kind {
         name: "a | with nothing behind it: go-template refuses",
-        is: |go, ours| matches!((go, ours), (Text(_) | Render(_), Parse(why)) if why.ends_with(": empty command")),
+        is: |go, ours| matches!((go, ours), (Text(_) | Render(_), Parse(why)) if why.contains(": empty command, in the template ")),
     },
     Kind {
         name: "two values, or a block, written in a way that Go does not read: go-template reads them",
