@@ -195,7 +195,7 @@ mod tests {
         let words = words().unwrap();
         for (file, expected) in [
             ("wit/policy.wit", vec!["languages"]),
-            ("charts/kproxide/values.yaml", vec!["helm"]),
+            ("charts/kproxide/values.yaml", vec!["documents", "helm"]),
             ("README.md", vec!["documents"]),
             ("host/planner/src/claim/op.rs", vec!["floors", "plans"]),
         ] {
