@@ -89,7 +89,7 @@ fn a_hundred_seeds_meet_what_is_worth_meeting_and_quiet_ones_do_not() {
         "0 pairs of effect and fault",
         "clone answer lost: 0,",
         "died before: 0,",
-        "copies: 0,",
+        "seeds in which both replicas acted: 0,",
     ] {
         assert!(said.contains(missing), "{missing}: {said}");
     }

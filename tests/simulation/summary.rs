@@ -15,12 +15,12 @@ type Measure = fn(&Size) -> f64;
 const SIZE: [(&str, Measure, f64); 5] = [
     ("virtual hours", |size| size.hours, 2.0),
     ("hypervisors", |size| size.hypervisors, 4.0),
-    ("pods", |size| size.pods, 60.0),
+    ("pods", |size| size.pods, 40.0),
     ("effects", |size| size.effects, 30.0),
     ("faults", |size| size.faults, 10.0),
 ];
 /// Of all pairs of effects and faults of requests, so many at least.
-const PAIRS: usize = 110;
+const PAIRS: usize = 92;
 /// The least that a hundred seeds must have met, about half of what they do: a simulation in which nothing goes wrong any more must not pass.
 const FLOORS: [(&str, &str, u64); 8] = [
     ("clone", "answer lost", 20),
