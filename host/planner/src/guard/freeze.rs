@@ -243,9 +243,10 @@ fn has_no_vm(world: &World, claim: &ClaimFacts) -> bool {
         return false;
     };
     let in_service = claim.status.since(Condition::Initialized);
+    // Kubernetes keeps a condition's time in whole seconds, so within that second nobody knows which came first.
     let is_newer = inventory
         .taken_at
         .zip(in_service)
-        .is_some_and(|(taken, since)| taken > since);
+        .is_some_and(|(taken, since)| taken.as_second() > since.as_second());
     is_newer && GuestHint::of(claim, inventory) == GuestHint::Absent
 }

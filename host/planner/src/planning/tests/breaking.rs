@@ -380,6 +380,29 @@ fn vms_that_vanish_all_at_once_are_not_believed_to_be_gone() {
     assert!(entries.iter().all(|entry| entry.state == EntryState::Live));
 }
 
+/// Kubernetes cuts the time of a condition down to whole seconds; that of an inventory has milliseconds.
+#[test]
+fn r34_an_inventory_of_the_second_in_which_a_machine_came_into_service_says_nothing_of_its_vm() {
+    let mut scene = machines(4, 0);
+    let in_service = scene.claims["m00"]
+        .status
+        .since(Condition::Initialized)
+        .unwrap();
+    scene.inventory.guests.clear();
+    for (millis, frozen) in [
+        (-1, false),
+        (0, false),
+        (400, false),
+        (999, false),
+        (1000, true),
+    ] {
+        let taken = in_service + jiff::SignedDuration::from_millis(millis);
+        scene.inventory.taken_at = Some(taken);
+        let plan = plan_at(&scene, NOW);
+        assert_eq!(plan.report.frozen.is_some(), frozen, "{millis} ms later");
+    }
+}
+
 #[test]
 fn a_few_machines_are_no_mass_however_few_there_are() {
     for (all, bad, frozen) in [
