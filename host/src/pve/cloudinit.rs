@@ -399,6 +399,10 @@ mod tests {
             address(Some((64, Some("fd00::1"))), Some("fd00::5")),
             is("ip6=fd00::5/64,gw6=fd00::1")
         );
+        assert_eq!(
+            address(Some((64, Some("fe80::1"))), Some("2001:db8:20::5")),
+            is("ip6=2001:db8:20::5/64,gw6=fe80::1")
+        );
         assert_eq!(address(Some((24, None)), None), Err(Unfit::NoAddress));
         assert_eq!(address_of(&CloudInit::default(), None), Ok(None));
     }

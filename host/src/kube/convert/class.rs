@@ -235,29 +235,35 @@ fn network(pool: &IpPool, problems: &mut Problems) -> Option<(Network, Vec<Addre
         );
         return None;
     };
-    let mut address = |field: &str, text: &str| -> Option<IpAddr> {
+    let mut address = |field: &str, text: &str, or_link_local: bool| -> Option<IpAddr> {
         let field = format!("cloudInit.ipPool.{field}");
         let Ok(address) = text.parse::<IpAddr>() else {
             problems.add(&field, format_args!("{text:?} is not an IP address"));
             return None;
         };
-        if !contains(network, prefix_length, address) {
+        let is_taken = contains(network, prefix_length, address)
+            || (or_link_local && network.is_ipv6() && is_link_local(address));
+        if !is_taken {
             problems.add(&field, format_args!("{text:?} is outside of {}", pool.cidr));
             return None;
         }
         Some(address)
     };
+    // All are read before any is missed: each wrong one is told.
     let gateway = match pool.gateway.as_deref() {
-        Some(text) => Some(address("gateway", text)?),
-        None => None,
+        // Routers of IPv6 tell their link-local address, and a Node takes it from them.
+        Some(text) => address("gateway", text, true).map(Some),
+        None => Some(None),
     };
     let mut ranges = Vec::new();
     for (index, range) in pool.ranges.iter().enumerate() {
-        let first = address(&format!("ranges[{index}].first"), &range.first)?;
-        let last = address(&format!("ranges[{index}].last"), &range.last)?;
-        ranges.push(AddressRange { first, last });
+        let first = address(&format!("ranges[{index}].first"), &range.first, false);
+        let last = address(&format!("ranges[{index}].last"), &range.last, false);
+        let range = first.zip(last);
+        ranges.push(range.map(|(first, last)| AddressRange { first, last }));
     }
     for (index, range) in ranges.iter().enumerate() {
+        let Some(range) = range else { continue };
         let field = format!("cloudInit.ipPool.ranges[{index}]");
         if range.first > range.last {
             problems.add(
@@ -268,7 +274,8 @@ fn network(pool: &IpPool, problems: &mut Problems) -> Option<(Network, Vec<Addre
                 ),
             );
         }
-        if gateway.is_some_and(|gateway| range.first <= gateway && gateway <= range.last) {
+        let is_inside = |gateway| range.first <= gateway && gateway <= range.last;
+        if gateway.flatten().is_some_and(is_inside) {
             problems.add(&field, "holds the gateway: leave it out of the range");
         }
         for reserved in reserved_addresses(network, prefix_length) {
@@ -283,6 +290,7 @@ fn network(pool: &IpPool, problems: &mut Problems) -> Option<(Network, Vec<Addre
         }
         if ranges[..index]
             .iter()
+            .flatten()
             .any(|other| range.first <= other.last && other.first <= range.last)
         {
             problems.add(&field, "overlaps an earlier range");
@@ -290,9 +298,17 @@ fn network(pool: &IpPool, problems: &mut Problems) -> Option<(Network, Vec<Addre
     }
     let network = Network {
         prefix_length,
-        gateway,
+        gateway: gateway?,
     };
-    Some((network, ranges))
+    Some((network, ranges.into_iter().collect::<Option<_>>()?))
+}
+
+/// As fe80::1 is. It is of every link, and of no network that has a prefix to choose from.
+fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+        IpAddr::V4(_) => false,
+    }
 }
 
 /// The first and the last address of an IPv4 network that has more than two: no machine can have them.
@@ -469,6 +485,51 @@ mod tests {
             json!({"cidr": "10.0.0.0/33", "ranges": []}),
             "\"10.0.0.0/33\" is not a network",
         );
+    }
+
+    #[test]
+    fn r36_the_gateway_of_an_ipv6_network_may_be_link_local() {
+        let pool = |cidr: &str, gateway: &str, first: &str| {
+            let range = json!({"first": first, "last": first});
+            read(with_pool(
+                json!({"cidr": cidr, "gateway": gateway, "ranges": [range]}),
+            ))
+        };
+        let facts = pool("2001:db8:20::/64", "fe80::1", "2001:db8:20::10");
+        assert_eq!(facts.problem, None);
+        let network = facts.machine.cloud_init.unwrap().network.unwrap();
+        assert_eq!(network.gateway, Some("fe80::1".parse().unwrap()));
+
+        for (cidr, gateway, first) in [
+            ("10.0.0.0/24", "fe80::1", "10.0.0.10"),
+            ("10.0.0.0/24", "169.254.0.1", "10.0.0.10"),
+            ("2001:db8:20::/64", "2001:db8:21::1", "2001:db8:20::10"),
+            ("2001:db8:20::/64", "2001:db8:20::1", "fe80::10"),
+        ] {
+            let text = pool(cidr, gateway, first).problem.expect("a problem");
+            assert!(text.contains(&format!("is outside of {cidr}")), "{text}");
+        }
+    }
+
+    #[test]
+    fn r36_each_wrong_address_is_told() {
+        let text = problem(with_pool(json!({
+            "cidr": "10.0.0.0/24", "gateway": "10.0.1.1",
+            "ranges": [
+                {"first": "10.0.2.5", "last": "10.0.3.9"},
+                {"first": "ten", "last": "10.0.0.9"},
+                {"first": "10.0.0.30", "last": "10.0.0.20"},
+            ],
+        })));
+        for expected in [
+            "gateway: \"10.0.1.1\" is outside of 10.0.0.0/24",
+            "ranges[0].first: \"10.0.2.5\" is outside of 10.0.0.0/24",
+            "ranges[0].last: \"10.0.3.9\" is outside of 10.0.0.0/24",
+            "ranges[1].first: \"ten\" is not an IP address",
+            "ranges[2]: 10.0.0.30-10.0.0.20 is empty",
+        ] {
+            assert!(text.contains(expected), "{expected} in {text}");
+        }
     }
 
     #[test]

@@ -246,7 +246,8 @@ pub struct IpPool {
     /// The network with its prefix length, such as `10.0.20.0/24`.
     #[schemars(regex(pattern = "^[0-9A-Fa-f.:]+/[0-9]{1,3}$"), length(max = 64))]
     pub cidr: String,
-    /// Address of the router, such as `10.0.20.1`.
+    /// Address of the router, such as `10.0.20.1`. A link-local one, such as `fe80::1`, is taken
+    /// for an IPv6 network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 2, max = 45))]
     pub gateway: Option<String>,
