@@ -9,7 +9,7 @@ use kproxide_simulator::kube::{AuditEntry, Change, ChangeKind, Verb};
 use serde_json::Value;
 
 use crate::history::{Notice, Notices, is_by_host};
-use crate::object::{CLAIMS, drain_reason, is_voluntary, name, text};
+use crate::object::{CLAIMS, condition_is_true, drain_reason, is_voluntary, name, text};
 use crate::pace::Pace;
 use crate::scenario::{RESOURCE_POOL, TRAP};
 
@@ -183,6 +183,7 @@ impl Effects {
             other["spec"]["pool"] == pool
                 && ["Draining", "Terminating"].contains(&text(&other["status"]["phase"]))
                 && other["status"]["nodeName"].is_string()
+                && !(drain_reason(other) == "Empty" && condition_is_true(other, "Stalled"))
                 && (is_voluntary(other) || drain_reason(other) == "Repair")
         });
         let under_way = under_way.count() as u64;

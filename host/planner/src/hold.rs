@@ -33,6 +33,13 @@ pub enum Hold {
     NothingKnown(ClusterName),
     Unreachable(ClusterName),
     NoQuorum(ClusterName),
+    /// Its server does not answer, or Proxmox does not say how it is.
+    HypervisorUnknown(Arc<str>),
+    /// Its server answers, and Proxmox does not say whether the VM runs.
+    MachineUnknown {
+        hypervisor: Arc<str>,
+        vmid: Vmid,
+    },
     /// The claims' CRD is missing or being deleted, so that Kubernetes deletes claims by itself. The text is the
     /// host's.
     Definition(String),
@@ -80,6 +87,14 @@ impl fmt::Display for Hold {
                 write!(f, "Proxmox cluster {cluster} cannot be reached")
             }
             Self::NoQuorum(cluster) => write!(f, "Proxmox cluster {cluster} has no quorum"),
+            Self::HypervisorUnknown(hypervisor) => write!(
+                f,
+                "server {hypervisor} does not answer, or Proxmox shows it as unknown. kproxide chooses no machine there to remove until that is over"
+            ),
+            Self::MachineUnknown { hypervisor, vmid } => write!(
+                f,
+                "Proxmox does not say whether VM {vmid} on {hypervisor} runs. kproxide does not choose it to be removed until that is over"
+            ),
             Self::Definition(problem) | Self::Clock(problem) => f.write_str(problem),
             Self::WatchFailing(kind) => write!(f, "the watch of {kind} is failing"),
             Self::WarmingUp(None) => f.write_str(

@@ -93,6 +93,10 @@ pub const PROXMOX_CSI_LIMIT: &str = "csi.proxmox.sinextra.dev/max-volume-attachm
 pub const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 pub const BETA_STORAGE_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+/// Of PersistentVolumes: the provisioner that has made it.
+pub const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
+/// Label of each Namespace: its name.
+pub const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 /// Their names until Kubernetes 1.17. Old PersistentVolumes still have them.
 pub const BETA_REGION: &str = "failure-domain.beta.kubernetes.io/region";
 pub const BETA_ZONE: &str = "failure-domain.beta.kubernetes.io/zone";

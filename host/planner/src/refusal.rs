@@ -92,6 +92,8 @@ pub enum Refusal {
         resource: String,
         asked: i64,
         left: i64,
+        /// What the hypervisor would have for machines if it were empty.
+        whole: Option<i64>,
     },
     StorageFull {
         storage: StorageName,
@@ -110,6 +112,41 @@ pub enum Refusal {
 
 /// A refusal with the hypervisor that it is about.
 pub type Refused = (HypervisorId, Refusal);
+
+/// What is said of several servers stands once, behind their names.
+pub fn grouped(said: impl IntoIterator<Item = (String, String)>) -> String {
+    let mut groups: Vec<(String, Vec<String>)> = Vec::new();
+    for (name, text) in said {
+        match groups.iter_mut().find(|(known, _)| *known == text) {
+            Some((_, names)) => names.push(name),
+            None => groups.push((text, vec![name])),
+        }
+    }
+    let groups = groups
+        .iter()
+        .map(|(text, names)| format!("{}: {text}", named(names)));
+    groups.collect::<Vec<_>>().join("; ")
+}
+
+/// Names, those that count on by the first and the last: `pve1 to pve12, rack`.
+fn named(names: &[String]) -> String {
+    let parts = names.iter().map(|name| {
+        let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
+        let number: Option<u32> = name[stem.len()..].parse().ok();
+        (stem, number, name.as_str())
+    });
+    let mut parts: Vec<_> = parts.collect();
+    parts.sort_unstable();
+    let runs = parts.chunk_by(|a, b| {
+        let next = a.1.and_then(|number| number.checked_add(1));
+        a.0 == b.0 && next.is_some() && next == b.1
+    });
+    let texts = runs.flat_map(|run| match run {
+        [first, _, .., last] => vec![format!("{} to {}", first.2, last.2)],
+        few => few.iter().map(|it| it.2.to_owned()).collect(),
+    });
+    texts.collect::<Vec<_>>().join(", ")
+}
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -208,7 +245,7 @@ impl fmt::Display for Refusal {
                 last,
             } => write!(
                 f,
-                "cluster {cluster} has no free VMID in {first} to {last} (vmidRange)"
+                "cluster {cluster} has no free VMID in {first} to {last} (vmidRange; kproxide's anchor VM takes one)"
             ),
             Self::NoAddress(class) => write!(
                 f,
@@ -225,7 +262,19 @@ impl fmt::Display for Refusal {
             Self::Lacks {
                 resource,
                 asked,
+                left: _,
+                whole: Some(whole),
+            } if asked > whole => write!(
+                f,
+                "too small: the machine needs {} of {resource}, and an empty server offers {}",
+                amount_text(resource, *asked),
+                amount_text(resource, *whole)
+            ),
+            Self::Lacks {
+                resource,
+                asked,
                 left,
+                whole: _,
             } => write!(
                 f,
                 "no room: the machine needs {} of {resource}, {} left",
@@ -250,6 +299,38 @@ impl fmt::Display for Refusal {
             }
             Self::TakenBefore => f.write_str("machines planned before this one take its room"),
             Self::Policy { policy, reason } => write!(f, "policy {policy}: {reason}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r41_what_is_said_of_several_servers_stands_once() {
+        let said = |names: &[&str], text: &str| {
+            let said = names.iter().map(|name| (name.to_string(), text.to_owned()));
+            said.collect::<Vec<_>>()
+        };
+        let twelve: Vec<String> = (1..=12).map(|number| format!("pve{number}")).collect();
+        let mut twelve: Vec<&str> = twelve.iter().map(String::as_str).collect();
+        // As they come by name.
+        twelve.sort_unstable();
+        let mut all = said(&twelve, "offline");
+        all.extend(said(&["rack"], "in maintenance"));
+        assert_eq!(grouped(all), "pve1 to pve12: offline; rack: in maintenance");
+        for (names, expected) in [
+            (&["a"][..], "a: x"),
+            (&["a", "b"], "a, b: x"),
+            (&["pve1", "pve2"], "pve1, pve2: x"),
+            (
+                &["pve01", "pve02", "pve03", "pve7"],
+                "pve01 to pve03, pve7: x",
+            ),
+            (&["a1", "b2", "c3"], "a1, b2, c3: x"),
+        ] {
+            assert_eq!(grouped(said(names, "x")), expected);
         }
     }
 }

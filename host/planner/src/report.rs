@@ -11,7 +11,7 @@ use crate::facts::{PolicyRef, RemovalReason};
 use crate::ids::{ClaimName, ClusterName, HypervisorId, NodeName, PodKey, PoolName, Vmid};
 use crate::reasons::{Kept, Replacing};
 use crate::refusal::{Refusal, Refused};
-pub use crate::why::{InVainWhy, LearnedWhy, Limit, Misfit, NoAnswer, Unusable, Why};
+pub use crate::why::{DaemonsWhy, InVainWhy, LearnedWhy, Limit, Misfit, NoAnswer, Unusable, Why};
 
 /// Everything that a tick has to say.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

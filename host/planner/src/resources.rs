@@ -282,6 +282,11 @@ impl fmt::Display for Lack {
     }
 }
 
+/// Such as `hugepages-2Mi`: bytes, which are no memory any more.
+pub fn is_huge_pages(resource: &str) -> bool {
+    resource.starts_with("hugepages-")
+}
+
 /// An amount as a person writes it: `500m`, `2`, `512Mi`, `1.5Gi`.
 pub fn amount_text(resource: &str, amount: i64) -> String {
     match resource {

@@ -11,8 +11,10 @@ use crate::facts::{
     HostPort, NodeSelectorTerm, PolicyKind, PolicyRef, Reach, Taint, VolumeNeed, VolumeProblem,
     VolumeWait,
 };
-use crate::ids::{ClaimName, ClassName, ClusterName, InstanceTypeName, NodeName, PoolName};
-use crate::refusal::Refused;
+use crate::ids::{
+    ClaimName, ClassName, ClusterName, InstanceTypeName, NodeName, ObjectKey, PoolName,
+};
+use crate::refusal::{Refused, grouped};
 use crate::resources::{Resources, amount_text};
 use crate::selector::{Unmatched, term_text};
 
@@ -24,6 +26,8 @@ pub enum Why {
         resource: Arc<str>,
         requested: i64,
         largest: i64,
+        /// Without their DaemonSets, it is not.
+        daemons: Option<Box<DaemonsWhy>>,
     },
     /// A type is large enough by its size, but its last Nodes offered less.
     LearnedTooBig(Box<LearnedWhy>),
@@ -58,6 +62,17 @@ pub enum Why {
     Unusable(Unusable),
     /// This tick's launches are used up. The rest follows in the next ticks.
     NextTick,
+}
+
+/// What DaemonSets take of a resource of a machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DaemonsWhy {
+    pub resource: Arc<str>,
+    pub asked: i64,
+    /// What a machine offers to all pods.
+    pub of: i64,
+    /// Those that ask for most, the largest first.
+    pub sets: Vec<(ObjectKey, i64)>,
 }
 
 /// Which Node has taught that an instance type is too small.
@@ -165,6 +180,7 @@ pub enum Unusable {
         class: ClassName,
         problem: String,
     },
+    ClassBeingDeleted(ClassName),
     NoInstanceTypes(ClassName),
     NoCluster,
     UnseenCluster(ClusterName),
@@ -174,8 +190,8 @@ pub enum Unusable {
         problem: Option<String>,
     },
     NothingToMake,
-    /// No machine of the pool has anything of this resource.
-    Lacks(Arc<str>),
+    /// No machine of the pool has anything of this resource, or DaemonSets take all of it.
+    Lacks(Arc<str>, Option<Box<DaemonsWhy>>),
 }
 
 /// Why a policy has given no usable answer.
@@ -255,12 +271,16 @@ impl fmt::Display for Why {
                 resource,
                 requested,
                 largest,
-            } => write!(
-                f,
-                "asks for {} of {resource}; the largest machine offers {}",
-                amount_text(resource, *requested),
-                amount_text(resource, *largest)
-            ),
+                daemons,
+            } => {
+                write!(
+                    f,
+                    "asks for {} of {resource}; the largest machine offers {}",
+                    amount_text(resource, *requested),
+                    amount_text(resource, *largest)
+                )?;
+                taken_by(daemons.as_deref(), f)
+            }
             Self::LearnedTooBig(why) => why.fmt(f),
             Self::Misfit(misfit) => match &**misfit {
                 Misfit::Labels(unmatched) => write!(
@@ -297,14 +317,13 @@ impl fmt::Display for Why {
             Self::InVain(why) => why.fmt(f),
             Self::NoHypervisor(reasons) => {
                 f.write_str("no hypervisor can take the machine")?;
-                for (index, (hypervisor, reason)) in reasons.iter().enumerate() {
-                    write!(
-                        f,
-                        "{} {hypervisor}: {reason}",
-                        if index == 0 { ":" } else { ";" }
-                    )?;
+                let said = reasons
+                    .iter()
+                    .map(|(hypervisor, reason)| (hypervisor.to_string(), reason.to_string()));
+                match reasons.is_empty() {
+                    true => Ok(()),
+                    false => write!(f, ": {}", grouped(said)),
                 }
-                Ok(())
             }
             Self::Policy { policy, answer } => {
                 let kind = match policy.kind {
@@ -322,6 +341,40 @@ impl fmt::Display for Why {
                 "kproxide launches no more machines in this tick. It goes on in the next one",
             ),
         }
+    }
+}
+
+fn taken_by(daemons: Option<&DaemonsWhy>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match daemons {
+        Some(daemons) => write!(f, ": {daemons}"),
+        None => Ok(()),
+    }
+}
+
+impl fmt::Display for DaemonsWhy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            resource,
+            asked,
+            of,
+            sets,
+        } = self;
+        write!(
+            f,
+            "DaemonSets ask for {} of the machine's {} (",
+            amount_text(resource, *asked),
+            amount_text(resource, *of)
+        )?;
+        let mut others = *asked;
+        for (index, (set, amount)) in sets.iter().enumerate() {
+            others -= amount;
+            let comma = if index == 0 { "" } else { ", " };
+            write!(f, "{comma}{set} {}", amount_text(resource, *amount))?;
+        }
+        if others > 0 {
+            write!(f, ", others {}", amount_text(resource, others))?;
+        }
+        f.write_str(")")
     }
 }
 
@@ -484,6 +537,22 @@ impl fmt::Display for VolumeNeed {
             }
             Some(Reach::Chosen(node)) => write!(f, "{volume} is being made for Node {node}"),
             Some(Reach::Room { .. }) => write!(f, "there is too little room for {volume}"),
+            Some(Reach::Free { volumes, made }) => {
+                write!(f, "{volume} needs a free PersistentVolume of its own")?;
+                let nodes: Option<Vec<_>> = volumes.iter().map(|it| it.nodes.as_deref()).collect();
+                if let Some(nodes) = nodes {
+                    let nodes = terms(&nodes.concat());
+                    write!(f, ", which only Nodes with {nodes} reach")?;
+                }
+                for reach in made.iter().flat_map(|made| made.iter()) {
+                    let need = Self {
+                        reach: Some(reach.clone()),
+                        ..self.clone()
+                    };
+                    write!(f, "; {need}")?;
+                }
+                Ok(())
+            }
         }
     }
 }
@@ -526,6 +595,7 @@ impl fmt::Display for Unusable {
                 crate::keys::RETRY
             ),
             Self::BeingDeleted(pool) => write!(f, "NodePool {pool} is being deleted"),
+            Self::ClassBeingDeleted(class) => write!(f, "NodeClass {class} is being deleted"),
             Self::NoKey => {
                 f.write_str("the ownership key is missing, so kproxide launches nothing")
             }
@@ -551,7 +621,10 @@ impl fmt::Display for Unusable {
                 write!(f, "Proxmox cluster {cluster} cannot be used: {problem}")
             }
             Self::NothingToMake => f.write_str("no instance type can be made"),
-            Self::Lacks(resource) => write!(f, "its machines offer no {resource}"),
+            Self::Lacks(resource, daemons) => {
+                write!(f, "its machines offer no {resource}")?;
+                taken_by(daemons.as_deref(), f)
+            }
         }
     }
 }

@@ -121,10 +121,13 @@ impl Drive {
         // If the UPID of a clone is unknown, nobody can tell whether the clone still runs. So it does not keep its
         // turn.
         let goes_on = self.cloning || self.facts().status.upid.is_some();
+        let status = &self.facts().status;
         Driven {
             pause,
             acted: self.acted,
-            removing: self.facts().status.phase > Phase::Initialized,
+            removing: status.phase > Phase::Initialized,
+            is_final: status.phase == Phase::Terminating,
+            about_to: status.intent.as_ref().map(|intent| intent.op),
             clone_turn: if goes_on {
                 self.clone_turn
             } else {

@@ -75,7 +75,7 @@ pub(crate) use join::read_script;
 use leftovers::Asked;
 pub use leftovers::Leftover;
 use orphans::OrphanLooks;
-use pause::{Driven, Pause};
+use pause::{Driven, Pause, Waiting};
 use reserve::Reservation;
 use subject::Surroundings;
 
@@ -96,6 +96,8 @@ pub struct Actor {
     claims: BTreeMap<ClaimName, Claim>,
     /// Of claims that rest while their clones' tasks go on, each until that moment: else more would be under way on a storage than it bears.
     clone_turns: BTreeMap<ClaimName, (CloneTurn, Timestamp)>,
+    /// Of removals past the point of no return whose last drive ended with waiting.
+    waiting: BTreeMap<ClaimName, Waiting>,
     /// Brings every drive to rest: each has a token that is a child of it.
     stopping: CancellationToken,
     orphan_looks: OrphanLooks,
@@ -160,6 +162,7 @@ impl Actor {
             drives: JoinSet::new(),
             claims: BTreeMap::new(),
             clone_turns: BTreeMap::new(),
+            waiting: BTreeMap::new(),
             stopping: CancellationToken::new(),
             orphan_looks: OrphanLooks::default(),
             asked: Asked::default(),
@@ -225,6 +228,8 @@ impl Actor {
         });
         self.clone_turns
             .retain(|name, (_, until)| now < *until && world.claims().contains_key(name));
+        self.waiting
+            .retain(|name, _| world.claims().contains_key(name));
         let is_refused = matches!(reservation, Reservation::Refused);
         // Claims to adopt were written meanwhile.
         let advances = match self.leads_in(term) {
@@ -383,9 +388,11 @@ impl Actor {
             }
             Some(Claim::Resting(_)) | None => {}
         }
-        let Some(surroundings) = Surroundings::of_claim(claim, world, &self.context) else {
+        let Some(mut surroundings) = Surroundings::of_claim(claim, world, &self.context) else {
             return;
         };
+        let waiting = self.waiting.get(name);
+        surroundings.hint.waits = waiting.map(|waiting| waiting.waits.clone());
         if !has_news
             && let Some(pause) =
                 subject::without_looking(name, claim, verdict, &surroundings, world, now)
@@ -459,8 +466,19 @@ impl Actor {
 
     fn rest(&mut self, claim: ClaimName, driven: Driven, verdict: Verdict, now: Timestamp) {
         let Driven {
-            pause, removing, ..
+            pause,
+            removing,
+            is_final,
+            about_to,
+            ..
         } = driven;
+        if let Pause::Wait { why, .. } | Pause::BackOff { why, .. } = &pause
+            && is_final
+        {
+            let before = self.waiting.remove(&claim);
+            let waiting = Waiting::after(before, about_to, why, now);
+            self.waiting.insert(claim.clone(), waiting);
+        }
         let look_again = later(now, LOOK_AGAIN);
         let (earliest, wake_at) = match pause {
             Pause::Done => {

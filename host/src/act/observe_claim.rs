@@ -339,9 +339,12 @@ impl Drive {
             pods.collect()
         });
         seen.attachments = note(attached, &mut seen.unread).map(|attached| {
-            let volumes = attached.into_iter().map(|(attachment, facts)| {
-                facts.volume.map_or(attachment, |volume| volume.to_string())
-            });
+            let volumes = attached
+                .into_iter()
+                .map(|(attachment, facts)| match facts.volume {
+                    Some(volume) => format!("{volume} (VolumeAttachment {attachment})"),
+                    None => format!("VolumeAttachment {attachment}"),
+                });
             volumes.collect()
         });
         seen

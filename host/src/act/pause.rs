@@ -1,7 +1,7 @@
 //! How a drive ends, and how long it rests.
 
 use jiff::Timestamp;
-use kproxide_planner::claim::{Step, Then};
+use kproxide_planner::claim::{Op, Step, Then, Waits};
 use kproxide_planner::time::later;
 
 use super::clone_turn::CloneTurn;
@@ -29,6 +29,10 @@ pub(super) struct Driven {
     pub(super) acted: bool,
     /// The claim says that it is being removed.
     pub(super) removing: bool,
+    /// The claim says that its removal is past the point of no return.
+    pub(super) is_final: bool,
+    /// What the claim says that is about to be done.
+    pub(super) about_to: Option<Op>,
     /// The turn to clone, if the clone's task is known and may still run.
     pub(super) clone_turn: CloneTurn,
 }
@@ -40,6 +44,8 @@ impl Driven {
             pause,
             acted: false,
             removing: false,
+            is_final: false,
+            about_to: None,
             clone_turn: CloneTurn::None,
         }
     }
@@ -50,6 +56,33 @@ impl Driven {
             clone_turn,
             ..Self::idle(pause)
         }
+    }
+}
+
+/// How long a removal waits, and at what.
+pub(super) struct Waiting {
+    about_to: Option<Op>,
+    pub(super) waits: Waits,
+}
+
+impl Waiting {
+    /// After one more drive. It has waited since the first that ended with the same still to be done.
+    pub(super) fn after(
+        before: Option<Self>,
+        about_to: Option<Op>,
+        why: &str,
+        now: Timestamp,
+    ) -> Self {
+        let before = before.filter(|before| before.about_to == about_to);
+        let waits = match before.map(|before| before.waits) {
+            Some(waits) if waits.why == why => waits,
+            waits => Waits {
+                since: waits.map_or(now, |waits| waits.since),
+                why: why.to_owned(),
+                why_since: now,
+            },
+        };
+        Self { about_to, waits }
     }
 }
 

@@ -57,8 +57,8 @@ pub(crate) const CLAIMS_UNDEFINED: Reason = lasting(
 );
 pub(crate) const BEING_DELETED: Reason = lasting(
     "BeingDeleted",
-    POOL,
-    "Somebody deletes the NodePool. The message says what keeps its machines.",
+    "Ready of NodePool and NodeClass",
+    "Somebody deletes the object. The message says what keeps it.",
 );
 pub(crate) const CLASS_MISSING: Reason = lasting(
     "ClassMissing",
@@ -160,7 +160,12 @@ pub(crate) const CLUSTER_NOT_READY: Reason = lasting(
 pub(crate) const CLUSTERS_READY: Reason = lasting(
     "ClustersReady",
     "Degraded of NodePool",
-    "It has one ProxmoxCluster only, or each of them is Ready. The newest files of its policies answer.",
+    "Each of its ProxmoxClusters is Ready. The newest files of its policies answer.",
+);
+pub(crate) const ONLY_CLUSTER_NOT_READY: Reason = lasting(
+    "OnlyClusterNotReady",
+    "Degraded of NodePool",
+    "It has one ProxmoxCluster only, which is not Ready. So there is no other one to use, and its condition Ready says why.",
 );
 
 // NodeClass.
@@ -253,7 +258,7 @@ pub(crate) const NEW_CREDENTIALS_UNUSABLE: Reason = lasting(
 );
 
 /// In the order of the list for people.
-const LISTED: [&Reason; 43] = [
+const LISTED: [&Reason; 44] = [
     &READY,
     &UNKNOWN,
     &INVALID_SETTINGS,
@@ -280,6 +285,7 @@ const LISTED: [&Reason; 43] = [
     &BELOW_LIMITS,
     &CLUSTER_NOT_READY,
     &CLUSTERS_READY,
+    &ONLY_CLUSTER_NOT_READY,
     &TEMPLATE_MISSING,
     &TEMPLATE_UNUSABLE,
     &CLONE_IMPOSSIBLE,

@@ -149,6 +149,7 @@ fn claims(world: &World) -> Vec<Trouble> {
                 Condition::OwnershipMismatch => "OwnershipMismatch",
                 Condition::ProtectedVM => "ProtectedVM",
                 Condition::NotProvenOff => "NotProvenOff",
+                Condition::Stalled => "Stalled",
                 Condition::Reserved
                 | Condition::Launched
                 | Condition::Registered

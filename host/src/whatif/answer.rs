@@ -145,7 +145,11 @@ pub struct Finding {
 pub struct Verdict {
     pub pod: String,
     pub node: String,
+    /// No filter keeps the pod away, and all that the pod asks is evaluated.
     pub fits: bool,
+    /// What no filter of kproxide evaluates, if none of them keeps the pod away.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_evaluated: Option<String>,
     /// The plugin of kube-scheduler that keeps the pod away; the first that does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plugin: Option<&'static str>,
@@ -218,10 +222,13 @@ impl Answer {
         for pod in world.pods().filter(waits) {
             for node in world.nodes() {
                 let misfit = filters.misfit(&pod, node.name());
+                let unsupported = pod.spec().unsupported.first();
+                let not_evaluated = unsupported.filter(|_| misfit.is_none());
                 verdicts.push(Verdict {
                     pod: pod.key().to_string(),
                     node: node.name().to_string(),
-                    fits: misfit.is_none(),
+                    fits: misfit.is_none() && not_evaluated.is_none(),
+                    not_evaluated: not_evaluated.map(ToString::to_string),
                     plugin: misfit.as_ref().map(|misfit| misfit.plugin()),
                     reason: misfit.map(|misfit| misfit.to_string()),
                 });

@@ -136,8 +136,16 @@ impl fmt::Display for Text<'_> {
         )?;
         if let Some(verdicts) = verdicts {
             let rows = verdicts.iter().map(|verdict| {
-                let plugin = verdict.plugin.unwrap_or("fits");
-                let reason = verdict.reason.clone().unwrap_or_default();
+                let (plugin, reason) = match &verdict.not_evaluated {
+                    Some(field) => (
+                        "not evaluated",
+                        format!("kproxide does not support {field} yet"),
+                    ),
+                    None => (
+                        verdict.plugin.unwrap_or("fits"),
+                        verdict.reason.clone().unwrap_or_default(),
+                    ),
+                };
                 vec![
                     verdict.pod.clone(),
                     verdict.node.clone(),

@@ -13,7 +13,7 @@ use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::inventory::{self, Known};
-use super::{Changes, Trouble};
+use super::{Changes, Trouble, named};
 use crate::kube::convert::ClusterConnection;
 use crate::kube::manifest::{
     self, Admission, BadInput, Made, Object, Objects, Standing, documents, is_watched,
@@ -151,6 +151,17 @@ pub fn build(
         scene.assumed.extend(admission.admit(&mut object));
         manifest::settle(&mut object, now);
         settled.push(object);
+    }
+    let is_stored = |object: &Object| {
+        let before = objects.before(&object.identity());
+        let was_stored = before.is_some_and(|before| before["metadata"]["uid"].is_string());
+        was_stored || object.is_stored()
+    };
+    // In a cluster this takes seconds, and the question is what comes after.
+    for (what, claims) in manifest::bind(&mut settled, |object| !is_stored(object)) {
+        let count = u32::try_from(claims.len()).unwrap_or(u32::MAX);
+        let claims = named(&claims, count);
+        scene.assumed.push(format!("{what}: {claims}"));
     }
     ready.add(settled);
     for (namespace, name) in &made.surplus {

@@ -58,7 +58,9 @@ impl<'w> Removals<'w> {
         for (name, claim) in world.claims() {
             let pool = &claim.spec.pool;
             let has_begun = world.removal_has_begun(name, claim);
-            if has_begun && claim.status.node_name.is_some() {
+            let free_at = world.gives_place_back(name, claim, &removals.ledger);
+            let is_free = free_at.is_some_and(|moment| moment <= now);
+            if has_begun && claim.status.node_name.is_some() && !is_free {
                 *removals.under_way.entry(pool.clone()).or_default() += 1;
             }
             if !has_begun || given_up.contains(name) {

@@ -1,14 +1,53 @@
 //! Down, the end: the machine is proven gone. Closes its records.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::answers::{failed, several, soon, unread};
 use super::node::node_ref;
 use super::observed::{EntryLook, NodeLook, Observed};
 use super::op::{Effect, Op};
-use super::step::Step;
+use super::reasons::CLOSED;
+use super::stalled;
+use super::step::{StatusChange, Step};
 use super::subject::Subject;
+use super::{Condition, Phase};
+use crate::plan::Verdict;
 use crate::time::later;
+
+/// A finalizer of others that stays for longer than this is told.
+const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
+
+/// Our finalizer is off: kproxide is done with the claim. Others may hold it still.
+pub(super) fn closed(subject: &Subject<'_>, now: Timestamp) -> Step {
+    let others = &subject.claim.other_finalizers;
+    let status = subject.status();
+    let began = status.since(Condition::InstanceTerminating);
+    let is_held = matches!(subject.verdict, Verdict::Hold(_));
+    let is_told = status.phase == Phase::Terminating && !others.is_empty() && !is_held;
+    let began = began.filter(|_| is_told);
+    let Some(began) = began else {
+        return Step::Done;
+    };
+    let message = format!(
+        "kproxide is done with this NodeClaim and its machine. What holds the NodeClaim is of others, who have to take it off: metadata.finalizers has {}",
+        others.join(", ")
+    );
+    let mut conditions = status.conditions.iter();
+    if conditions.any(|c| c.kind == Condition::Ready && c.message == message) {
+        return Step::Done;
+    }
+    let end = later(began, PATIENCE);
+    if now < end {
+        return Step::wait(Some(end), message);
+    }
+    let mut change = StatusChange::default()
+        .condition(Condition::Ready, false, CLOSED, &*message, now)
+        .warn("HeldByFinalizer", message);
+    if status.since(Condition::Stalled).is_some() {
+        change = stalled::ended(change, now);
+    }
+    change.record()
+}
 
 /// Our VM does not exist. Deletes the Node, quarantines the Ledger's entry and closes the claim, in this order.
 pub(super) fn close(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::answers::{SOON, failed, proven_absent, several, soon, unread};
 use super::begin::{Obstacle, obstacle, warming_up};
-use super::empty::{empty, leaving, tell, unfinished};
+use super::empty::{awaits_volumes_alone, empty, leaving, tell, unfinished};
 use super::node::{evicts, is_cordoned_by_us, is_ready, node_ref};
 use super::observed::{MachineLook, NodeLook, Observed};
 use super::op::{Effect, Op};
@@ -117,7 +117,9 @@ fn course(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Course 
         Verdict::Remove(reason) if !reason.is_voluntary() => Course::GoOn(*reason),
         Verdict::Remove(reason) => {
             // When all its pods have left, only volumes hold it up, and these not for ever.
-            if late && subject.status().since(Condition::Drained).is_none() {
+            let has_pods_left = subject.status().since(Condition::Drained).is_none()
+                && !awaits_volumes_alone(subject, observed, now);
+            if late && has_pods_left {
                 let limit = subject.pool.drain_timeout;
                 return Course::Abandon(Stays::Late(limit, unfinished(subject, observed, now)));
             }

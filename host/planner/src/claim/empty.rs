@@ -172,6 +172,19 @@ fn still_attached(volumes: &[String]) -> String {
     format!("volumes are still attached: {}", volumes.join(", "))
 }
 
+/// No pod is left that must leave, and the kubelet answers. So what is attached still is detached soon, or was left
+/// behind: a drain that was given up for it would begin again, and find the same.
+pub(super) fn awaits_volumes_alone(
+    subject: &Subject<'_>,
+    observed: &Observed,
+    now: Timestamp,
+) -> bool {
+    let (Some(pods), Some(attachments)) = (&observed.pods, &observed.attachments) else {
+        return false;
+    };
+    leaving(subject, pods, now).is_empty() && !attachments.is_empty() && is_ready(observed)
+}
+
 /// A PodDisruptionBudget or an error keeps a pod. One Event for each such pod.
 fn held_up(subject: &Subject<'_>, refused: &[Refusal], now: Timestamp) -> Step {
     let again = later(now, EVICTION_PAUSE);
@@ -236,10 +249,10 @@ fn detach(
                     return left_behind(subject, observed, &why, now);
                 }
                 Some(_) => return soon(now, why),
-                None if began.is_some_and(|began| now > later(began, PATIENCE)) => {
+                None if late || began.is_some_and(|began| now > later(began, PATIENCE)) => {
                     return StatusChange::default()
                         .condition(Condition::Drained, true, recorded_word(subject), "", now)
-                        .warn("ScaleDownHeldUp", why)
+                        .warn("ScaleDownHeldUp", waits_for_volumes(subject, &why))
                         .record();
                 }
                 None => {}
@@ -296,6 +309,17 @@ fn detach(
             .record();
     }
     emptied(subject, observed, now)
+}
+
+fn waits_for_volumes(subject: &Subject<'_>, why: &str) -> String {
+    let limit = subject.pool.drain_timeout;
+    let longer = match limit < LEFT_BEHIND + PATIENCE {
+        true => format!(" The drainTimeout of its NodePool, {limit:#}, is too short for that."),
+        false => String::new(),
+    };
+    format!(
+        "{why}. No pod is left that uses them, so kproxide waits up to {LEFT_BEHIND:#} for Kubernetes to detach them.{longer} If one stays, delete its VolumeAttachment"
+    )
 }
 
 /// Pods that nobody waits for. They stay in Kubernetes after their Node is gone, so somebody has to know.

@@ -63,6 +63,8 @@ mod empty;
 
 mod terminate;
 
+mod stalled;
+
 mod closing;
 
 mod ledger;
@@ -83,6 +85,7 @@ pub use op::{Effect, Op};
 pub use ownership::{Mismatch, Proven, is_proven, same_uuid};
 pub use reasons::{KEPT_FAILED, NODE_GONE, NODE_NOT_READY, NODE_READY, READY_REASONS};
 pub use service::ready_differs;
+pub use stalled::Waits;
 pub(crate) use status::retry_digest;
 pub use step::{
     Change, NodePatch, NodeRef, Note, PodRef, StatusChange, Step, Then, removable, unneeded,

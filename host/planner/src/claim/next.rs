@@ -8,7 +8,7 @@ use super::observed::{ClaimLook, Observed, Outcome};
 use super::op::Op;
 use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
-use super::{Phase, drain, launch, orphan, register, service, terminate};
+use super::{Phase, closing, drain, launch, orphan, register, service, stalled, terminate};
 use crate::plan::{RemovalReason, Verdict};
 
 /// Why a deleted claim is left alone.
@@ -18,16 +18,16 @@ const SWEPT_AWAY: &str = "Kubernetes deletes this NodeClaim because its CustomRe
 ///
 /// If something could not be read, the step is to wait. Nothing is concluded from its absence.
 pub fn next(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
-    let step = decide(subject, observed, now);
+    let mut step = decide(subject, observed, now);
     if let Step::Do(effect) = &step
         && let op = effect.op()
         && let Some(first) = op
             .held(subject, observed, now)
             .or_else(|| op.intent(subject))
     {
-        return first;
+        step = first;
     }
-    step
+    stalled::told(subject, step, now)
 }
 
 fn decide(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
@@ -45,7 +45,7 @@ fn decide(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
         }
     }
     if subject.deleting() && !subject.claim.has_finalizer {
-        return Step::Done;
+        return closing::closed(subject, now);
     }
     if let Verdict::Hold(why) = subject.verdict {
         return Step::wait(None, why.to_string());

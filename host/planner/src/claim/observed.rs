@@ -28,7 +28,7 @@ pub struct Observed {
     pub node: Option<NodeLook>,
     /// Every pod bound to the Node, by a fresh list.
     pub pods: Option<Vec<PodOnNode>>,
-    /// Volumes attached to the Node, by name of the volume or else of the attachment.
+    /// Volumes attached to the Node, each with its VolumeAttachment, in words for people.
     pub attachments: Option<Vec<String>>,
     pub join: Option<JoinLook>,
     /// What the guest says of itself, if no Node is there.

@@ -25,7 +25,7 @@ pub(super) const JOIN_NOT_RUN: &str = "JoinNotRun";
 pub(super) const JOIN_TIMEOUT: &str = "JoinTimeout";
 
 /// The reasons of `Ready`, each with what it says to people.
-pub const READY_REASONS: [(&str, &str); 8] = [
+pub const READY_REASONS: [(&str, &str); 9] = [
     (
         NODE_READY,
         "Its machine is in service, and its Node is Ready.",
@@ -50,7 +50,14 @@ pub const READY_REASONS: [(&str, &str); 8] = [
         DRAINING,
         "kproxide drains its Node. The condition Drained says why.",
     ),
-    (TERMINATING, "kproxide destroys its machine."),
+    (
+        TERMINATING,
+        "kproxide destroys its machine. If that waits for longer than 60 s, the condition Stalled says for what.",
+    ),
+    (
+        CLOSED,
+        "kproxide is done with the NodeClaim and its machine. Finalizers of others hold the NodeClaim. The message names them.",
+    ),
     (
         KEPT_FAILED,
         "Its launch failed, and kproxide keeps its machine for you (join.keepFailed of the NodeClass). The message says how to look at it, and until when.",
@@ -64,6 +71,7 @@ pub(super) const AWAITS_DEVICES: &str = "AwaitsDevices";
 pub(super) const DRAINING: &str = "Draining";
 pub(super) const TERMINATING: &str = "Terminating";
 pub const KEPT_FAILED: &str = "KeptFailed";
+pub(super) const CLOSED: &str = "Closed";
 
 /// The reason of `StuckLocked`.
 pub(super) const STUCK_LOCKED: &str = "StuckLocked";

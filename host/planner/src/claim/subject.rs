@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::op::Op;
+use super::stalled::Waits;
 use super::{Condition, Phase};
 use crate::facts::{
     ClaimFacts, ClaimStatus, GuestStatus, InventoryFacts, Join, PoolFacts, ProviderId, Timeouts,
@@ -70,6 +71,8 @@ pub struct Hint {
     pub ends_with_it: BTreeSet<Uid>,
     /// The pods on its Node during its drain, each with a digest of what may keep it there.
     pub keepers: BTreeMap<PodKey, Digest>,
+    /// `None`: its last drive has done something, or nothing is known of it.
+    pub waits: Option<Waits>,
 }
 
 /// CSI drivers with a pod on the Node that have not registered there, and until when the taint `unregistered` waits for

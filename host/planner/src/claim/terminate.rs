@@ -421,7 +421,14 @@ fn locked(
             let why = format!("it is locked ({lock}) and no task works on it; {remedy}");
             stuck(subject, observed, &why, now)
         }
-        _ => Step::back_off(later(now, LOCK_PAUSE), format!("the VM is locked ({lock})")),
+        _ => {
+            let vmid = subject.claim.spec.vmid;
+            let why = format!(
+                "VM {vmid} on {0} is locked ({lock}). kproxide destroys it when the lock is gone. If nothing works on the VM any more, take the lock off on {0}: `qm unlock {vmid}`",
+                machine.hypervisor
+            );
+            Step::back_off(later(now, LOCK_PAUSE), why)
+        }
     }
 }
 

@@ -22,6 +22,9 @@ pub struct ClaimFacts {
     /// A user or kproxide has deleted the claim: kproxide drains the Node and destroys the machine.
     pub deleting_since: Option<Timestamp>,
     pub has_finalizer: bool,
+    /// Finalizers that are not ours.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub other_finalizers: Vec<Arc<str>>,
     pub spec: ClaimSpec,
     pub status: ClaimStatus,
     /// The annotation `kproxide.dev/replace: "true"`: kproxide replaces the machine as soon as the budget allows.

@@ -39,6 +39,8 @@ pub enum Condition {
     Drained,
     VolumesDetached,
     InstanceTerminating,
+    /// Its removal cannot be undone any more, and waits: since when. The message says for what.
+    Stalled,
     /// Its Node does not answer, and nothing proves that the machine is off. May need a person.
     NotProvenOff,
     /// A clone left a locked VM that only root@pam can unlock. Needs a person.

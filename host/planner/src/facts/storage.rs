@@ -28,6 +28,8 @@ pub struct VolumeClaimFacts {
     /// `status.phase: Lost`: its PersistentVolume is gone.
     pub is_lost: bool,
     pub deleting: bool,
+    /// Its UID, until it is bound.
+    pub uid: Option<Uid>,
     /// `spec.volumeName`.
     pub volume: Option<Arc<str>>,
     /// Claim and volume know each other (`pv.kubernetes.io/bind-completed`).
@@ -49,6 +51,8 @@ pub struct VolumeFacts {
     pub source: Arc<str>,
     /// The CSI driver.
     pub driver: Option<Arc<str>>,
+    /// Driver and handle of a volume that no provisioner has made: another PersistentVolume may be the same one.
+    pub handle: Option<Arc<str>>,
     pub class: Arc<str>,
     pub offers: VolumeTraits,
     pub labels: Labels,
@@ -56,6 +60,8 @@ pub struct VolumeFacts {
     pub nodes: Option<Arc<[NodeSelectorTerm]>>,
     /// `spec.claimRef`.
     pub claim: Option<ObjectKey>,
+    /// `spec.claimRef.uid`, unless the volume is bound. A claim of that name with another UID is a later one.
+    pub claim_uid: Option<Uid>,
     /// `status.phase: Available`.
     pub is_available: bool,
     pub deleting: bool,
@@ -68,6 +74,18 @@ pub struct VolumeTraits {
     pub access_modes: BTreeSet<Arc<str>>,
     /// `volumeMode: Block`.
     pub is_block: bool,
+    /// `volumeAttributesClassName`.
+    pub attributes: Option<Arc<str>>,
+}
+
+impl VolumeTraits {
+    /// A volume that offers this is large enough and of the right kind. Whether its access modes will do is asked only
+    /// where the volume does not name the claim.
+    pub fn serve(&self, wants: &Self) -> bool {
+        self.bytes >= wants.bytes
+            && self.is_block == wants.is_block
+            && self.attributes == wants.attributes
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -77,6 +95,13 @@ pub struct StorageClassFacts {
     pub waits_for_pod: bool,
     /// Alternatives; `None`: everywhere.
     pub topologies: Option<Arc<[NodeSelectorTerm]>>,
+}
+
+impl StorageClassFacts {
+    /// Something makes its volumes, not a person.
+    pub fn is_provisioned(&self) -> bool {
+        *self.provisioner != *NO_PROVISIONER
+    }
 }
 
 /// What the CSI drivers on a Node say of it.
@@ -114,6 +139,9 @@ pub struct VolumeNeed {
     pub volume: VolumeName,
     /// The CSI driver that attaches it. Nodes hold a limited number of its volumes.
     pub driver: Option<Arc<str>>,
+    /// What is attached, if that is not the PersistentVolume's alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handle: Option<Arc<str>>,
     /// `None`: every Node reaches it.
     pub reach: Option<Reach>,
 }
@@ -143,6 +171,20 @@ pub enum Reach {
         enough: Vec<LabelSelector>,
         known: Vec<LabelSelector>,
     },
+    /// By one of these PersistentVolumes, the smallest first. Each is for one claim of the pod.
+    Free {
+        volumes: Arc<[FreeVolume]>,
+        /// Without one of them: what a new volume asks. `None`: nobody makes one.
+        made: Option<Arc<[Reach]>>,
+    },
+}
+
+/// A PersistentVolume that a claim could be bound to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct FreeVolume {
+    pub name: Arc<str>,
+    /// `None`: every Node reaches it.
+    pub nodes: Option<Arc<[NodeSelectorTerm]>>,
 }
 
 /// No Node helps a pod until this has changed.
@@ -174,6 +216,16 @@ pub enum VolumeProblem {
     InUse(PodKey),
     /// A kind of volume that kproxide does not understand.
     Unknown(Arc<str>),
+}
+
+impl VolumeNeed {
+    /// What is attached, by its name for this. PersistentVolumes of one handle are one. `None`: it is a new one.
+    pub fn attached(&self) -> Option<&Arc<str>> {
+        match &self.volume {
+            VolumeName::Of(volume) => Some(self.handle.as_ref().unwrap_or(volume)),
+            VolumeName::New(_) => None,
+        }
+    }
 }
 
 impl fmt::Display for VolumeName {

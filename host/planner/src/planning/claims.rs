@@ -46,6 +46,8 @@ pub(super) struct ClaimState<'w> {
     pub(super) replacing: Option<Replacing>,
     /// Its removal is recorded in the claim, or this plan records it.
     has_begun: bool,
+    /// Its removal takes no place in the pool's budget.
+    gave_place_back: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +65,9 @@ impl ClaimState<'_> {
     /// Its Node is being drained or is gone. The pool's budget counts these. A drain that is given up counts until it
     /// is undone.
     fn is_under_way(&self) -> bool {
-        (self.stage == Stage::Leaving || self.has_begun) && self.claim.status.node_name.is_some()
+        (self.stage == Stage::Leaving || self.has_begun)
+            && self.claim.status.node_name.is_some()
+            && !self.gave_place_back
     }
 
     /// What the claim itself says against acting on it.
@@ -88,7 +92,7 @@ impl Planning<'_> {
     pub(super) fn judge_claims(&mut self) {
         let world = self.tick.world;
         for (name, claim) in world.claims() {
-            let row = judge(&mut self.tick, name, claim);
+            let row = judge(&mut self.tick, &self.ledger, name, claim);
             if row
                 .node
                 .is_some_and(|node| world.host().own_node.as_ref() == Some(node.name()))
@@ -220,11 +224,11 @@ impl Planning<'_> {
                 Some(reason) => {
                     let removal = Removal {
                         reason,
+                        claim: Some(row.claim),
                         has_begun: row.claim.status.phase > Phase::Initialized,
                         cluster,
                         pool: Some(&row.claim.spec.pool),
                         node: row.node,
-                        discards_volumes: row.claim.discard_local_volumes,
                     };
                     may_remove(&mut self.tick, &self.ledger, &removal)
                 }
@@ -347,8 +351,14 @@ impl Planning<'_> {
     }
 }
 
-fn judge<'w>(tick: &mut Tick<'w>, name: &'w ClaimName, claim: &'w ClaimFacts) -> ClaimState<'w> {
+fn judge<'w>(
+    tick: &mut Tick<'w>,
+    ledger: &LedgerFacts,
+    name: &'w ClaimName,
+    claim: &'w ClaimFacts,
+) -> ClaimState<'w> {
     let world = tick.world;
+    let free_at = world.gives_place_back(name, claim, ledger);
     let mut row = ClaimState {
         name,
         claim,
@@ -361,6 +371,7 @@ fn judge<'w>(tick: &mut Tick<'w>, name: &'w ClaimName, claim: &'w ClaimFacts) ->
         outgoing: None,
         replacing: None,
         has_begun: world.removal_has_begun(name, claim),
+        gave_place_back: free_at.is_some_and(|moment| tick.reached(moment)),
     };
     let begun = world.host().removing.get(name).copied();
     let recorded = claim.status.removal().or(begun);

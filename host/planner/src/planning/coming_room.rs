@@ -83,10 +83,10 @@ impl<'w> Planning<'w> {
             let removal = Removal {
                 reason: RemovalReason::LaunchFailed,
                 has_begun: false,
+                claim: Some(claim),
                 cluster: &claim.spec.cluster,
                 pool: Some(&claim.spec.pool),
                 node: None,
-                discards_volumes: false,
             };
             if may_remove(&mut self.tick, &self.ledger, &removal).is_err() {
                 continue;

@@ -18,7 +18,7 @@ use crate::facts::{ClaimSpec, ClassFacts, InstanceType, Labels, LearnedNode, Pod
 use crate::ids::{ClassName, InstanceTypeName, NodeName, ObjectKey};
 use crate::keys::REVISION;
 use crate::learned::KEPT;
-use crate::resources::Resources;
+use crate::resources::{Resources, is_huge_pages};
 use crate::time::later;
 use crate::world::{NodeView, PodView, World};
 
@@ -34,6 +34,9 @@ const LAST: usize = 3;
 
 /// After this time a machine is tried again though its type has offered too little.
 const TRIED_AGAIN: SignedDuration = SignedDuration::from_hours(6);
+
+/// What an image's other partitions and its filesystem take of a disk, as a rule.
+const IMAGE_BYTES: u64 = 1 << 30;
 
 /// A Node in service, or one that was.
 #[derive(Clone, Debug)]
@@ -63,7 +66,7 @@ pub(super) struct Learned {
     /// Labels that the Nodes of each type get from others after they have joined.
     labels: BTreeMap<TypeKey, Labels>,
     /// What the pods of DaemonSets ask: as their templates, or more where something adds to them.
-    daemons: Vec<PodSpec>,
+    daemons: Vec<(ObjectKey, PodSpec)>,
     /// What static pods of the type's Nodes ask.
     statics: BTreeMap<TypeKey, Resources>,
     csi: BTreeMap<ClassName, Shown>,
@@ -165,6 +168,17 @@ impl Learned {
         size: &InstanceType,
         profile: &NodeProfile<'_>,
     ) -> Vec<&PodSpec> {
+        let sets = self.daemon_sets_on(class, size, profile).into_iter();
+        sets.map(|(_, spec)| spec).collect()
+    }
+
+    /// The same, with their names.
+    pub(super) fn daemon_sets_on(
+        &self,
+        class: &ClassName,
+        size: &InstanceType,
+        profile: &NodeProfile<'_>,
+    ) -> Vec<(&ObjectKey, &PodSpec)> {
         let mut later = profile.clone();
         for (key, value) in self
             .labels
@@ -175,9 +189,9 @@ impl Learned {
             let labels = later.labels.to_mut();
             labels.entry(key.clone()).or_insert_with(|| value.clone());
         }
-        let daemons = self.daemons.iter();
+        let daemons = self.daemons.iter().map(|(key, spec)| (key, spec));
         daemons
-            .filter(|spec| later.misfit(spec).is_none())
+            .filter(|(_, spec)| later.misfit(spec).is_none())
             .collect()
     }
 
@@ -304,24 +318,29 @@ fn type_key(class: &ClassName, size: &InstanceType) -> TypeKey {
     )
 }
 
-/// The size of a type less the class's overhead.
+/// The size of a type less the class's overhead, and less what every kubelet takes off it: huge pages are no memory, and
+/// the last tenth of a disk is kept back (`nodefs.available<10%`).
 fn nominal(class: &ClassFacts, size: &InstanceType, template_disk: u64) -> Resources {
     let milli_cores = u64::from(size.cores) * 1000;
+    let memory_bytes = size.memory_bytes;
+    let memory_bytes = signed(memory_bytes.saturating_sub(class.overhead_memory_bytes));
+    let extended = &size.extended.extended;
+    let huge_pages = extended.iter().filter(|(name, _)| is_huge_pages(name));
+    let huge_pages = huge_pages.fold(0_i64, |sum, (_, bytes)| sum.saturating_add(*bytes));
+    let disk_bytes = size.disk_bytes.unwrap_or(template_disk);
+    let disk_bytes = disk_bytes.saturating_sub(IMAGE_BYTES);
     Resources {
         milli_cores: signed(milli_cores.saturating_sub(class.overhead_milli_cores)),
-        memory_bytes: signed(
-            size.memory_bytes
-                .saturating_sub(class.overhead_memory_bytes),
-        ),
-        ephemeral_bytes: signed(size.disk_bytes.unwrap_or(template_disk)),
+        memory_bytes: memory_bytes.saturating_sub(huge_pages).max(0),
+        ephemeral_bytes: signed(disk_bytes - disk_bytes.div_ceil(10)),
         pods: i64::from(size.max_pods),
-        extended: size.extended.extended.clone(),
+        extended: extended.clone(),
     }
 }
 
 /// What a DaemonSet's pods ask: each resource as its template, or as its pods of the newest revision where that is more.
 /// Something may add a container or a default to each of them.
-fn daemons(world: &World) -> Vec<PodSpec> {
+fn daemons(world: &World) -> Vec<(ObjectKey, PodSpec)> {
     if world.daemon_sets().is_empty() {
         return Vec::new();
     }
@@ -347,7 +366,7 @@ fn daemons(world: &World) -> Vec<PodSpec> {
         for pod in pods.iter().filter(|pod| revision(pod) == newest) {
             spec.requests.raise_to(&pod.spec().requests);
         }
-        spec
+        (key.clone(), spec)
     });
     specs.collect()
 }

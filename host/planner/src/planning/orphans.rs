@@ -359,10 +359,10 @@ fn disarmed(tick: &mut Tick<'_>, ledger: &LedgerFacts, orphan: &Orphan<'_>) -> O
     let removal = Removal {
         reason: RemovalReason::Deleted,
         has_begun: false,
+        claim: None,
         cluster,
         pool: orphan.pool.as_ref(),
         node: orphan.node,
-        discards_volumes: false,
     };
     if let Err(hold) = may_remove(tick, ledger, &removal) {
         return Some(hold.to_string());

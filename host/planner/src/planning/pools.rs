@@ -357,6 +357,9 @@ impl<'w> Planning<'w> {
             let pool = name.clone();
             return Err(Unusable::NoSuchClass { pool, class });
         };
+        if facts.existence.deleting_since.is_some() {
+            return Err(Unusable::ClassBeingDeleted(class));
+        }
         if let Some(problem) = facts.problem.clone() {
             return Err(Unusable::Class { class, problem });
         }

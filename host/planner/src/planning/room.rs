@@ -27,6 +27,8 @@ pub(super) struct Room {
 struct HypervisorRoom {
     /// Proxmox starts no VM with more virtual cores than its hypervisor has threads.
     largest_milli_cores: u64,
+    /// What it would have if it were empty.
+    whole: Size,
     milli_cores: i64,
     memory_bytes: i64,
     machines: Option<u64>,
@@ -50,6 +52,7 @@ impl Hypervisors<'_> {
             let available = hypervisor.available();
             HypervisorRoom {
                 largest_milli_cores: u64::from(hypervisor.facts.threads) * 1000,
+                whole: hypervisor.whole(),
                 milli_cores: signed(available.milli_cores),
                 memory_bytes: signed(available.memory_bytes),
                 machines: hypervisor
@@ -132,11 +135,13 @@ impl Room {
                 resource: "cpu".to_owned(),
                 asked: signed(size.milli_cores),
                 left: room.milli_cores,
+                whole: Some(signed(room.whole.milli_cores)),
             },
             Lack::Memory => Refusal::Lacks {
                 resource: "memory".to_owned(),
                 asked: signed(size.memory_bytes),
                 left: room.memory_bytes,
+                whole: Some(signed(room.whole.memory_bytes)),
             },
             Lack::Storage(disk) => Refusal::StorageFull {
                 storage: disk.name.clone(),

@@ -4,7 +4,8 @@
 //! breaker limit how many removals begin. The check of the finished plan does not ask here: it has rules of its own.
 
 use super::Tick;
-use crate::facts::{LedgerFacts, RemovalReason};
+use crate::claim::GuestHint;
+use crate::facts::{ClaimFacts, LedgerFacts, RemovalReason};
 use crate::guard::{self, Deed};
 use crate::hold::Hold;
 use crate::ids::{ClusterName, PoolName};
@@ -16,11 +17,11 @@ use crate::world::{NodeView, World};
 pub(super) struct Removal<'a> {
     pub(super) reason: RemovalReason,
     pub(super) has_begun: bool,
+    /// `None`: the machine has lost its claim.
+    pub(super) claim: Option<&'a ClaimFacts>,
     pub(super) cluster: &'a ClusterName,
     pub(super) pool: Option<&'a PoolName>,
     pub(super) node: Option<NodeView<'a>>,
-    /// Its user lets go of volumes that only the Node reaches.
-    pub(super) discards_volumes: bool,
 }
 
 /// Everything that can forbid a removal. The freeze comes last, so that the answer "frozen" means that nothing else
@@ -34,11 +35,12 @@ pub(super) fn may_remove(
     let Removal {
         reason,
         has_begun,
+        claim,
         cluster,
         pool,
         node,
-        discards_volumes,
     } = *removal;
+    let is_choice = reason.is_voluntary() && !has_begun;
     // In a paused pool, removals that have begun go on.
     if !has_begun && let Some(pool) = pool.filter(|pool| is_paused(world, pool)) {
         return Err(Hold::PoolPaused(pool.clone()));
@@ -46,11 +48,15 @@ pub(super) fn may_remove(
     if let Some(hold) = node.and_then(|node| never_removed(world, &node)) {
         return Err(hold);
     }
-    let keeps_volumes = reason.is_voluntary() && !has_begun && !discards_volumes;
+    // Unless its user lets go of volumes that only the Node reaches.
+    let keeps_volumes = is_choice && !claim.is_some_and(|claim| claim.discard_local_volumes);
     if keeps_volumes && let Some(volume) = node.and_then(|node| world.local_volume(&node)) {
         return Err(Hold::LocalVolume(volume.clone()));
     }
     may_touch(world, cluster)?;
+    if is_choice && let Some(claim) = claim {
+        is_heard_of(world, claim)?;
+    }
     let hold = not_observing(world)
         .or_else(|| warming_up(tick))
         .or_else(|| guard::hold(world, ledger, cluster, Deed::Remove(reason)));
@@ -70,6 +76,26 @@ pub(super) fn may_touch(world: &World, cluster: &ClusterName) -> Result<(), Hold
         Some(inventory) if !inventory.quorate => Err(Hold::NoQuorum(cluster.clone())),
         Some(_) => Ok(()),
         None => Err(Hold::NothingKnown(cluster.clone())),
+    }
+}
+
+/// What cannot be removed to its end is not begun: it would take the place of a machine that can go.
+fn is_heard_of(world: &World, claim: &ClaimFacts) -> Result<(), Hold> {
+    let Some(inventory) = world.inventories().get(&claim.spec.cluster) else {
+        return Ok(());
+    };
+    match GuestHint::of(claim, inventory) {
+        GuestHint::Running | GuestHint::Stopped | GuestHint::Absent => Ok(()),
+        GuestHint::Unknown => {
+            let vmid = claim.spec.vmid;
+            let guest = inventory.guests.get(&vmid);
+            let hypervisor = guest.map_or(claim.hypervisor(), |guest| &guest.hypervisor);
+            let hypervisor = hypervisor.clone();
+            Err(match inventory.answers(&hypervisor) {
+                true => Hold::MachineUnknown { hypervisor, vmid },
+                false => Hold::HypervisorUnknown(hypervisor),
+            })
+        }
     }
 }
 

@@ -2,10 +2,12 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::kept;
 use super::learned::Learned;
 use super::loops::{self, Granted, MadeFor, Share};
+use super::machines;
 use super::packing::{self, Demand, Order, Packing};
 use super::pools::{Offer, PoolPlan, SiteSet};
 use super::room::Room;
@@ -16,7 +18,7 @@ use super::{Planning, Tick};
 use crate::facts::PodSpec;
 use crate::ids::PoolName;
 use crate::refusal::{Refusal, Refused};
-use crate::report::{LearnedWhy, Misfit, Severity, Unusable, Why};
+use crate::report::{DaemonsWhy, LearnedWhy, Misfit, Severity, Unusable, Why};
 use crate::resources::Resources;
 use crate::time::later;
 
@@ -220,7 +222,11 @@ impl<'w> Planning<'w> {
                 };
                 let why = match &lacking {
                     Some(lack) if !pool.offers.is_empty() && !pool.offers.iter().any(helps) => {
-                        Why::Unusable(Unusable::Lacks(lack.resource.clone()))
+                        let largest = pool.offers.iter().max_by_key(|offer| offer.cost());
+                        let daemons = largest.and_then(|offer| {
+                            taken_by_daemons(&self.learned, pool, offer, &lack.resource)
+                        });
+                        Why::Unusable(Unusable::Lacks(lack.resource.clone(), daemons))
                     }
                     Some(_) | None => rests.unwrap_or_else(|| self.why_no_more(pool, packing)),
                 };
@@ -381,7 +387,7 @@ pub(super) fn never_fits(
         .filter(|offer| offer.free.misfit(spec).is_none())
         .collect();
     if fitting.is_empty() {
-        return learned_too_big(tick, learned, pool, spec).or_else(|| too_big(pool, spec));
+        return learned_too_big(tick, learned, pool, spec).or_else(|| too_big(learned, pool, spec));
     }
     if fitting
         .iter()
@@ -410,12 +416,13 @@ fn learned_too_big(
     offers.sort_by_key(|offer| Reverse(offer.cost()));
     let taught = offers.into_iter().find_map(|offer| {
         let size = offer.instance_type;
-        // Its disk is the template's, if it has none of its own.
-        let disk = u64::try_from(spec.requests.ephemeral_bytes).unwrap_or(0);
-        if !spec
-            .requests
-            .fits(&learned.nominal(&pool.facts.class, class, size, disk))
-        {
+        // Its disk is the template's, if it has none of its own, and may be as large as one likes.
+        let disk = u64::MAX;
+        let name = &pool.facts.class;
+        let (_, profile) = offer.looks().next()?;
+        let daemons = machines::sum(learned.daemons_on(name, size, profile).into_iter());
+        let nominal = learned.nominal(name, class, size, disk).minus(&daemons);
+        if !spec.requests.fits(&nominal) {
             return None;
         }
         let lack = spec.requests.first_lacking(&offer.free.resources)?;
@@ -436,9 +443,40 @@ fn learned_too_big(
     })))
 }
 
+/// DaemonSets that a reason names.
+const MOST_DAEMON_SETS: usize = 3;
+
+/// What DaemonSets take of this resource of a machine of this offer. `None`: nothing.
+fn taken_by_daemons(
+    learned: &Learned,
+    pool: &PoolPlan<'_>,
+    offer: &Offer<'_>,
+    resource: &Arc<str>,
+) -> Option<Box<DaemonsWhy>> {
+    let (_, profile) = offer.looks().next()?;
+    let sets = learned.daemon_sets_on(&pool.facts.class, offer.instance_type, profile);
+    let sets = sets.into_iter().map(|(key, spec)| {
+        let asked = spec.requests.amount(resource);
+        (key.clone(), asked)
+    });
+    let mut sets: Vec<_> = sets.filter(|(_, asked)| *asked > 0).collect();
+    let asked = sets.iter().map(|(_, asked)| *asked);
+    let asked = asked.fold(0, i64::saturating_add);
+    sets.sort_by_key(|(_, asked)| Reverse(*asked));
+    sets.truncate(MOST_DAEMON_SETS);
+    (asked > 0).then(|| {
+        Box::new(DaemonsWhy {
+            resource: resource.clone(),
+            asked,
+            of: offer.free.resources.amount(resource).saturating_add(asked),
+            sets,
+        })
+    })
+}
+
 /// Why no type is large enough for pods of this spec. If a pod lacks something on every type, names the resource that
 /// the largest type lacks: of several, the one it lacks least of.
-fn too_big(pool: &PoolPlan<'_>, spec: &PodSpec) -> Option<Why> {
+fn too_big(learned: &Learned, pool: &PoolPlan<'_>, spec: &PodSpec) -> Option<Why> {
     let misfits = pool
         .offers
         .iter()
@@ -450,13 +488,16 @@ fn too_big(pool: &PoolPlan<'_>, spec: &PodSpec) -> Option<Why> {
     let lacks = |offer: &Offer<'_>| spec.requests.first_lacking(&offer.free.resources);
     let largest = pool.offers.iter().max_by_key(|offer| offer.cost())?;
     let lack = lacks(largest)?;
-    let offered = pool.offers.iter().filter_map(|offer| {
+    let lacking = pool.offers.iter().filter_map(|offer| {
         let of_one = lacks(offer)?;
-        (of_one.resource == lack.resource).then_some(of_one.offered)
+        (of_one.resource == lack.resource).then_some((of_one.offered, offer))
     });
+    let (offered, offer) = lacking.max_by_key(|(offered, _)| *offered)?;
+    let daemons = taken_by_daemons(learned, pool, offer, &lack.resource);
     Some(Why::TooBig {
-        largest: offered.max().unwrap_or(lack.offered).max(0),
+        largest: offered.max(0),
         requested: lack.asked,
+        daemons: daemons.filter(|daemons| lack.asked <= daemons.of),
         resource: lack.resource,
     })
 }

@@ -450,24 +450,33 @@ impl<'w> Hypervisor<'w> {
             milli_cores,
             memory_bytes,
         } = self.in_flight;
-        let cpu = times(
-            u64::from(self.facts.threads) * 1000,
-            self.cluster.overcommit_cpu,
-        );
-        let memory = times(self.facts.memory_bytes, self.cluster.overcommit_memory);
+        let whole = self.whole();
         Size {
-            milli_cores: cpu
-                .saturating_sub(self.cluster.system_reserved_milli_cores)
+            milli_cores: whole
+                .milli_cores
                 .saturating_sub(self.committed.milli_cores)
                 .saturating_sub(milli_cores),
-            memory_bytes: memory
-                .saturating_sub(self.cluster.system_reserved_memory_bytes)
+            memory_bytes: whole
+                .memory_bytes
                 .saturating_sub(
                     self.committed
                         .memory_bytes
                         .max(self.facts.memory_used_bytes),
                 )
                 .saturating_sub(memory_bytes),
+        }
+    }
+
+    /// What it would have for machines if it were empty: capacity times overcommit, less what is reserved.
+    pub(super) fn whole(&self) -> Size {
+        let cpu = times(
+            u64::from(self.facts.threads) * 1000,
+            self.cluster.overcommit_cpu,
+        );
+        let memory = times(self.facts.memory_bytes, self.cluster.overcommit_memory);
+        Size {
+            milli_cores: cpu.saturating_sub(self.cluster.system_reserved_milli_cores),
+            memory_bytes: memory.saturating_sub(self.cluster.system_reserved_memory_bytes),
         }
     }
 

@@ -130,6 +130,7 @@ fn acted(scene: &Scene, plan: &Plan) -> Scene {
             created: at(NOW),
             deleting_since: None,
             has_finalizer: true,
+            other_finalizers: vec![],
             spec: spec.clone(),
             status: ClaimStatus::default(),
             replace: false,

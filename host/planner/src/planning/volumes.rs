@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::fit::{NodeProfile, Rooms};
-use crate::facts::{CsiNodeFacts, NodeSelectorTerm, PodSpec, Reach, VolumeName, VolumeNeed};
+use crate::facts::{CsiNodeFacts, NodeSelectorTerm, PodSpec, Reach, VolumeNeed};
 use crate::report::Misfit;
 use crate::selector::{selects, term_matches};
 use crate::world::{NodeView, PodView};
@@ -16,17 +16,35 @@ pub(super) fn misfit<'a>(spec: &'a PodSpec, profile: &NodeProfile<'_>) -> Option
     if let Some(wait) = &spec.volume_wait {
         return Some(Misfit::VolumeWait(Cow::Borrowed(wait)));
     }
-    let need = spec.volumes.iter().find(|need| !reaches(need, profile))?;
+    let mut taken = Taken::new();
+    let mut needs = spec.volumes.iter();
+    let need = needs.find(|need| !reaches_beside(need, profile, &mut taken))?;
     Some(Misfit::Volume(Cow::Borrowed(need)))
 }
 
+/// The PersistentVolumes that other claims of the pod would be bound to.
+type Taken<'a> = BTreeSet<&'a Arc<str>>;
+
 /// Whether a Node that looks so reaches the volume.
 pub(super) fn reaches(need: &VolumeNeed, profile: &NodeProfile<'_>) -> bool {
-    let reach = need.reach.as_ref();
-    reach.is_none_or(|reach| is_reached(reach, need.driver.as_ref(), profile))
+    reaches_beside(need, profile, &mut Taken::new())
 }
 
-fn is_reached(reach: &Reach, driver: Option<&Arc<str>>, profile: &NodeProfile<'_>) -> bool {
+fn reaches_beside<'a>(
+    need: &'a VolumeNeed,
+    profile: &NodeProfile<'_>,
+    taken: &mut Taken<'a>,
+) -> bool {
+    let reach = need.reach.as_ref();
+    reach.is_none_or(|reach| is_reached(reach, need.driver.as_ref(), profile, taken))
+}
+
+fn is_reached<'a>(
+    reach: &'a Reach,
+    driver: Option<&Arc<str>>,
+    profile: &NodeProfile<'_>,
+    taken: &mut Taken<'a>,
+) -> bool {
     let NodeProfile {
         name, labels, room, ..
     } = profile;
@@ -49,6 +67,19 @@ fn is_reached(reach: &Reach, driver: Option<&Arc<str>>, profile: &NodeProfile<'_
             };
             any(enough) || (!any(known) && room.as_ref().is_some_and(may_do))
         }
+        Reach::Free { volumes, made } => {
+            let free = volumes.iter().find(|volume| {
+                let is_there = volume.nodes.as_ref().is_none_or(|terms| any(terms));
+                is_there && !taken.contains(&volume.name)
+            });
+            match (free, made) {
+                (Some(volume), _) => taken.insert(&volume.name),
+                (None, Some(made)) => made
+                    .iter()
+                    .all(|reach| is_reached(reach, driver, profile, taken)),
+                (None, None) => false,
+            }
+        }
     }
 }
 
@@ -57,7 +88,7 @@ fn is_reached(reach: &Reach, driver: Option<&Arc<str>>, profile: &NodeProfile<'_
 pub(super) struct Attachable {
     /// Only drivers that name a limit.
     left: BTreeMap<Arc<str>, i64>,
-    /// How many pods of this place have each PersistentVolume. It is attached once.
+    /// How many pods of this place have each volume ([`VolumeNeed::attached`]). It is attached once.
     attached: BTreeMap<Arc<str>, u32>,
 }
 
@@ -145,9 +176,9 @@ impl Attachable {
             let Some(left) = need.driver.as_ref().and_then(|driver| left.get_mut(driver)) else {
                 continue;
             };
-            match &need.volume {
-                VolumeName::New(_) => *left -= by,
-                VolumeName::Of(volume) => {
+            match need.attached() {
+                None => *left -= by,
+                Some(volume) => {
                     let pods = attached.get(volume).copied().unwrap_or(0);
                     let after = u32::try_from((i64::from(pods) + by).max(0)).unwrap_or(u32::MAX);
                     *left -= i64::from(after > 0) - i64::from(pods > 0);
@@ -176,10 +207,10 @@ impl Attachable {
         let mut shared: BTreeSet<&Arc<str>> = BTreeSet::new();
         let mut each = 0;
         for (_, need) in self.limited(spec).filter(|(of, _)| *of == driver) {
-            match &need.volume {
-                VolumeName::New(_) => each += 1,
-                VolumeName::Of(volume) if self.attached.contains_key(volume) => {}
-                VolumeName::Of(volume) => {
+            match need.attached() {
+                None => each += 1,
+                Some(volume) if self.attached.contains_key(volume) => {}
+                Some(volume) => {
                     shared.insert(volume);
                 }
             }

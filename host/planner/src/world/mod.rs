@@ -23,8 +23,8 @@ pub use views::{NodeView, PodView};
 
 use crate::facts::{
     ClaimFacts, ClassFacts, ClusterFacts, DaemonSetFacts, Delta, DisruptionBudgetFacts, HostFacts,
-    InventoryFacts, Labels, LedgerFacts, OrphanLook, Phase, PodFacts, PodTemplate, PolicyFacts,
-    PolicyRef, PoolFacts, Shape, VolumeAttachmentFacts,
+    InventoryFacts, Labels, LedgerEntry, LedgerFacts, OrphanLook, Phase, PodFacts, PodTemplate,
+    PolicyFacts, PolicyRef, PoolFacts, Shape, VolumeAttachmentFacts,
 };
 use crate::ids::{
     ClaimName, ClassName, ClusterName, InstanceTypeName, NodeName, ObjectKey, PodKey, PoolName,
@@ -339,9 +339,8 @@ impl World {
     pub(crate) fn attached(&self) -> Attached<'_> {
         let mut attached = Attached::new();
         for VolumeAttachmentFacts { node, volume } in self.attachments.values() {
-            let volume = volume
-                .as_ref()
-                .and_then(|name| Some((name, self.storage.driver_of(name)?)));
+            let volume = volume.as_ref();
+            let volume = volume.and_then(|name| self.storage.attached(name));
             attached.entry(node).or_default().extend(volume);
         }
         attached
@@ -403,6 +402,23 @@ impl World {
             || self.host.removing.contains_key(name)
     }
 
+    /// From when on a removal that has begun takes no place in its pool's budget. `None`: as long as it is under way.
+    pub(crate) fn gives_place_back(
+        &self,
+        name: &ClaimName,
+        claim: &ClaimFacts,
+        ledger: &LedgerFacts,
+    ) -> Option<Timestamp> {
+        // kproxide takes its finalizer off once the VM is proven gone. If a person has done it, the VM still counts.
+        let counts = |entry: &LedgerEntry| entry.claim == *name && entry.counts();
+        let is_over = claim.deleting_since.is_some() && !claim.has_finalizer;
+        if is_over && !ledger.entries.iter().any(counts) {
+            return claim.deleting_since;
+        }
+        let runs_nothing = self.node_of(claim).is_none_or(|node| node.is_empty());
+        claim.status.gives_place_back().filter(|_| runs_nothing)
+    }
+
     pub fn host(&self) -> &HostFacts {
         &self.host
     }
@@ -424,7 +440,7 @@ fn set<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, value: Option<Box<V>>) {
     };
 }
 
-/// The PersistentVolumes that are attached to each Node, and the CSI drivers that did it.
+/// What is attached to each Node ([`VolumeNeed::attached`]), and the CSI drivers that did it.
 pub(crate) type Attached<'w> = BTreeMap<&'w NodeName, Vec<(&'w Arc<str>, &'w Arc<str>)>>;
 
 /// The label keys that the budgets' selectors look at.

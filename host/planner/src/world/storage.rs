@@ -55,9 +55,9 @@ struct Volume {
 #[derive(Default)]
 pub(super) struct Concerned {
     claims: BTreeSet<ObjectKey>,
-    /// Those of this class too that are not bound yet.
+    /// Those of this class too that have no volume yet, or none any more.
     unbound_of: Option<Arc<str>>,
-    /// Those of each class with this provisioner too that are not bound yet.
+    /// Those of each class with this provisioner too, likewise.
     unbound_by: Option<Arc<str>>,
 }
 
@@ -93,9 +93,16 @@ impl Storage {
         })
     }
 
-    /// The CSI driver that attaches a volume.
-    pub(super) fn driver_of(&self, volume: &str) -> Option<&Arc<str>> {
-        self.volumes.get(volume)?.alike.driver.as_ref()
+    /// What is attached of a PersistentVolume, and the CSI driver that does it.
+    pub(super) fn attached<'a>(
+        &'a self,
+        volume: &'a Arc<str>,
+    ) -> Option<(&'a Arc<str>, &'a Arc<str>)> {
+        let facts = &self.volumes.get(volume)?.alike;
+        Some((
+            facts.handle.as_ref().unwrap_or(volume),
+            facts.driver.as_ref()?,
+        ))
     }
 
     /// The claims of a pod from now on. Other pods with the same claims are concerned if only one may use them.
@@ -268,10 +275,15 @@ impl Storage {
             unbound_of.as_ref() == Some(class)
                 || (unbound_by.is_some() && provisioner() == unbound_by.as_ref())
         };
+        // A claim whose volume is gone counts by its class too.
+        let is_open = |claim: &&Claim| {
+            let volume = claim.volume.as_ref();
+            let is_there = volume.is_some_and(|volume| self.volumes.contains_key(volume));
+            !(claim.alike.is_bound && is_there)
+        };
         let is_unbound = |key: &ObjectKey| {
-            let claim = self.claims.get(key).map(|claim| &claim.alike);
-            let unbound = claim.filter(|claim| !claim.is_bound);
-            unbound.is_some_and(|claim| claim.class.as_ref().is_some_and(is_meant))
+            let unbound = self.claims.get(key).filter(is_open);
+            unbound.is_some_and(|claim| claim.alike.class.as_ref().is_some_and(is_meant))
         };
         let all = self.users.iter().filter(|_| any);
         let of_unbound = all.filter(|(claim, _)| is_unbound(claim));

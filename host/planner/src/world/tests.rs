@@ -158,7 +158,7 @@ fn any_storage() -> impl Strategy<Value = Delta> {
             wants: VolumeTraits {
                 bytes: 5,
                 access_modes: modes.into_iter().collect(),
-                is_block: false,
+                ..VolumeTraits::default()
             },
             ..VolumeClaimFacts::default()
         }
@@ -176,13 +176,13 @@ fn any_storage() -> impl Strategy<Value = Delta> {
             offers: VolumeTraits {
                 bytes: 5,
                 access_modes: modes,
-                is_block: false,
+                ..VolumeTraits::default()
             },
             labels: zone.into_iter().collect(),
             nodes: is_local.then(Default::default),
             claim: is_owned.then(|| ObjectKey::new("default", "c0")),
             is_available,
-            deleting: false,
+            ..VolumeFacts::default()
         }
     });
     let volume = (0..2u8, prop::option::weighted(0.8, volume))

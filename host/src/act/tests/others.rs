@@ -302,3 +302,32 @@ async fn f41_a_clone_whose_hypervisor_died_is_left_to_a_human_and_out_of_the_way
     lab.pve.human_destroys(VMID).unwrap();
     assert!(turn(&mut lab, &mut host, &Verdict::Keep, closed).await);
 }
+
+/// Somebody's backup was killed, and its lock stays.
+#[tokio::test(start_paused = true)]
+async fn r33_a_lock_that_keeps_a_machine_is_told_after_a_minute_and_no_more_once_it_is_gone() {
+    let mut lab = Lab::new().await;
+    let mut host = lab.host(1).await;
+    assert!(turn(&mut lab, &mut host, &Verdict::Keep, in_service).await);
+    let down = Verdict::Remove(RemovalReason::Empty);
+    let terminates = async |lab: &Lab| {
+        let claim = lab.claim().await.unwrap();
+        claim.facts.status.phase == Phase::Terminating
+    };
+    assert!(turn(&mut lab, &mut host, &down, terminates).await);
+    lab.pve.human_sets(VMID, "lock", Some("backup")).unwrap();
+    let began = host.clock.now();
+    let told = async |lab: &Lab| {
+        let claim = lab.claim().await.unwrap();
+        claim.facts.status.since(Condition::Stalled).is_some()
+    };
+    assert!(turn(&mut lab, &mut host, &down, told).await);
+    let waited = host.clock.now().duration_since(began).as_secs();
+    assert!((60..=90).contains(&waited), "{waited} s");
+    sleep(Duration::from_secs(600)).await;
+    let events = std::iter::from_fn(|| host.notes.try_recv().ok());
+    let events = events.filter(|note| note.note.reason == "RemovalStalled");
+    assert_eq!(events.count(), 1);
+    lab.pve.human_sets(VMID, "lock", None).unwrap();
+    assert!(turn(&mut lab, &mut host, &down, closed).await);
+}

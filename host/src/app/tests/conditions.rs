@@ -441,3 +441,27 @@ async fn what_is_not_judged_yet_is_unknown() {
     assert_eq!(ready("typo")["reason"], "TemplateMissing");
     assert_eq!(ready("debian")["status"], "True");
 }
+
+#[tokio::test(start_paused = true)]
+async fn r39_a_class_that_is_deleted_while_machines_use_it_names_their_pools() {
+    let lab = furnished(Setting::new(1, 2), json!({}), lively());
+    while_told(&lab, config("kproxide-0"), async {
+        wide(&lab, "web", "workers", 1);
+        sleep(MACHINE).await;
+        is(&lab, CLASS, "Ready", "True");
+        lab.kube
+            .delete("nodeclasses.kproxide.dev", "", "debian")
+            .unwrap();
+        sleep(SOON).await;
+        let words = "machines of these NodePools are made from it: workers";
+        says(&lab, CLASS, "Ready", "False", "BeingDeleted", words);
+        let because = "NodeClass debian: somebody deletes this NodeClass";
+        says(&lab, POOL, "Ready", "False", "ClassNotReady", because);
+        // No machine is made from it.
+        let before = lab.kube.list("nodeclaims.kproxide.dev").len();
+        wide(&lab, "more", "workers", 1);
+        sleep(MACHINE).await;
+        assert_eq!(lab.kube.list("nodeclaims.kproxide.dev").len(), before);
+    })
+    .await;
+}

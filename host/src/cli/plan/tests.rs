@@ -1,6 +1,8 @@
 //! The situations of `tests/data/plan`: each is a file of objects, and beside it stands what is said of it, as text and as
 //! JSON. `KPROXIDE_UPDATE=1 cargo test -p kproxide --lib cli::plan` writes those anew.
 
+mod fidelity;
+
 use std::collections::BTreeSet;
 
 use clap::Parser as _;

@@ -1,6 +1,8 @@
 //! NodeClaim: our record of one machine. Its specification and status are the planner's own types. What is here stands in
 //! the object's metadata, or is bounded by the schema.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use kproxide_planner::decision;
 use kproxide_planner::facts::{ClaimFacts, ClaimSpec, ClaimStatus};
@@ -22,6 +24,7 @@ pub(crate) fn claim_facts(claim: &CustomView<NodeClaim>) -> Result<ClaimFacts, U
         created: created(meta),
         deleting_since: meta.deletion_timestamp.as_ref().map(|time| time.0),
         has_finalizer: has_finalizer(meta),
+        other_finalizers: other_finalizers(meta),
         spec: record(claim, "spec", &claim.spec)?,
         status: record(claim, "status", &claim.status)?,
         replace: flagged_in(meta, keys::REPLACE),
@@ -56,6 +59,12 @@ pub(in crate::kube) fn has_finalizer(meta: &ObjectMeta) -> bool {
         .iter()
         .flatten()
         .any(|finalizer| finalizer == keys::FINALIZER)
+}
+
+fn other_finalizers(meta: &ObjectMeta) -> Vec<Arc<str>> {
+    let all = meta.finalizers.iter().flatten();
+    let others = all.filter(|finalizer| *finalizer != keys::FINALIZER);
+    others.map(|finalizer| finalizer.as_str().into()).collect()
 }
 
 /// The whole status, to replace the one that is there. `generation`: of the object that it was found for.
@@ -96,7 +105,7 @@ pub(in crate::kube) mod tests {
     use super::*;
 
     /// What they are on the wire.
-    const CONDITIONS: [(Condition, &str); 15] = [
+    const CONDITIONS: [(Condition, &str); 16] = [
         (Condition::Reserved, "Reserved"),
         (Condition::Launched, "Launched"),
         (Condition::Registered, "Registered"),
@@ -108,6 +117,7 @@ pub(in crate::kube) mod tests {
         (Condition::Drained, "Drained"),
         (Condition::VolumesDetached, "VolumesDetached"),
         (Condition::InstanceTerminating, "InstanceTerminating"),
+        (Condition::Stalled, "Stalled"),
         (Condition::StuckLocked, "StuckLocked"),
         (Condition::OwnershipMismatch, "OwnershipMismatch"),
         (Condition::ProtectedVM, "ProtectedVM"),

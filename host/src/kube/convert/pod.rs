@@ -14,7 +14,9 @@ use kproxide_planner::facts::{
 };
 use kproxide_planner::ids::{NodeName, PodKey, Uid};
 use kproxide_planner::keys;
-use kproxide_planner::resources::{InitContainer, PodLevelRequests, Resources, pod_requests};
+use kproxide_planner::resources::{
+    InitContainer, PodLevelRequests, Resources, is_huge_pages, pod_requests,
+};
 use kube::api::ObjectMeta;
 
 pub(super) use self::affinity::requirement_facts;
@@ -353,8 +355,21 @@ fn requests(
         .collect();
     let overhead =
         (!spec.overhead.is_empty()).then(|| read(&spec.overhead, "spec.overhead", unsupported));
+    // Of CPU and memory, the sum of the containers comes before a limit of the pod.
+    let is_asked = |name: &str| {
+        let mut all = spec.containers.iter().chain(&spec.init_containers);
+        let asks = |container: &ContainerView| {
+            let ResourcesView {
+                requests, limits, ..
+            } = &container.resources;
+            requests.contains_key(name) || limits.contains_key(name)
+        };
+        !is_huge_pages(name) && all.any(asks)
+    };
     let pod_level = spec.resources.as_ref().map(|resources| {
-        let amounts = with_limits(&resources.requests, &resources.limits);
+        let mut limits = resources.limits.clone();
+        limits.retain(|name, _| !is_asked(name));
+        let amounts = with_limits(&resources.requests, &limits);
         let asked = read(&amounts, "spec.resources", unsupported);
         let in_force = status.resources.as_ref();
         let in_force = in_force.map(|it| (it, &status.allocated_resources));

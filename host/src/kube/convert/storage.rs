@@ -18,15 +18,11 @@ use super::unsigned;
 use crate::kube::crd::Amount;
 use crate::kube::view::{
     CsiDriverView, CsiNodeView, LabelValuesView, PodVolumeView, RequirementView, SelectorView,
-    StorageCapacityView, StorageClassView, VolumeClaimView, VolumeView,
+    StorageCapacityView, StorageClassView, TermView, VolumeClaimView, VolumeView,
 };
 
 /// Keys of a PersistentVolume's specification that are no source.
-const NO_SOURCES: [&str; 3] = [
-    "persistentVolumeReclaimPolicy",
-    "mountOptions",
-    "volumeAttributesClassName",
-];
+const NO_SOURCES: [&str; 2] = ["persistentVolumeReclaimPolicy", "mountOptions"];
 
 /// The claims of a pod of this name. Kubernetes makes one for each ephemeral volume, named after pod and volume.
 pub(super) fn pod_claims(pod: &str, volumes: &[PodVolumeView]) -> Vec<PodClaim> {
@@ -54,17 +50,22 @@ pub(in crate::kube) fn volume_claim_facts(claim: &VolumeClaimView) -> VolumeClai
     let mut owners = metadata.owner_references.iter().flatten();
     let owner = owners.find(|owner| owner.controller == Some(true));
     let selected_node = annotation(metadata, keys::SELECTED_NODE).filter(|name| !name.is_empty());
+    let is_bound = annotation(metadata, keys::BIND_COMPLETED).is_some();
+    // Thousands of claims that are bound are alike without it.
+    let uid = filled(&metadata.uid).filter(|_| !is_bound);
     VolumeClaimFacts {
         is_lost: status.phase.as_deref() == Some("Lost"),
         deleting: metadata.deletion_timestamp.is_some(),
+        uid: uid.map(Uid::from),
         volume: filled(&spec.volume_name).map(Into::into),
-        is_bound: annotation(metadata, keys::BIND_COMPLETED).is_some(),
+        is_bound,
         class: class_of(metadata, &spec.storage_class_name),
         selected_node: selected_node.map(Into::into),
         wants: VolumeTraits {
             bytes: bytes(spec.resources.requests.get("storage")),
             access_modes: texts(&spec.access_modes),
             is_block: spec.volume_mode.as_deref() == Some("Block"),
+            attributes: filled(&spec.volume_attributes_class_name).map(Into::into),
         },
         selector: spec.selector.as_ref().and_then(selector_facts),
         owner: owner.map(|owner| Uid::from(owner.uid.as_str())),
@@ -78,6 +79,13 @@ pub(in crate::kube) fn volume_facts(volume: &VolumeView) -> VolumeFacts {
         status,
     } = volume;
     let driver = spec.csi.as_ref().and_then(|csi| filled(&csi.driver));
+    // A provisioner gives each volume a handle of its own.
+    let is_made = annotation(metadata, keys::PROVISIONED_BY).is_some();
+    let handle = spec.csi.as_ref().filter(|_| !is_made);
+    let handle = handle.and_then(|csi| filled(&csi.volume_handle));
+    let handle = driver
+        .zip(handle)
+        .map(|(driver, handle)| format!("{driver}^{handle}"));
     let mut others = spec
         .others
         .keys()
@@ -87,13 +95,17 @@ pub(in crate::kube) fn volume_facts(volume: &VolumeView) -> VolumeFacts {
         None => others.next().map_or("", String::as_str),
     };
     let required = spec.node_affinity.required.as_ref();
+    // The scheduler holds a volume's affinity against labels alone. A term of fields alone is one of every Node.
+    let is_of_fields =
+        |term: &TermView| term.match_expressions.is_empty() && !term.match_fields.is_empty();
+    let required = required.filter(|it| !it.node_selector_terms.iter().any(is_of_fields));
     // An alternative that cannot be read is none.
     let nodes = required.map(|required| {
         let terms = required.node_selector_terms.iter();
         let terms = terms.filter_map(|term| {
             Some(NodeSelectorTerm {
                 match_expressions: requirements(&term.match_expressions)?,
-                match_fields: requirements(&term.match_fields)?,
+                match_fields: Vec::new(),
             })
         });
         terms.collect()
@@ -104,18 +116,24 @@ pub(in crate::kube) fn volume_facts(volume: &VolumeView) -> VolumeFacts {
             filled(&claim.name)?,
         ))
     });
+    let claim_uid = spec.claim_ref.as_ref();
+    let claim_uid = claim_uid.and_then(|claim| filled(&claim.uid));
+    let claim_uid = claim_uid.filter(|_| status.phase.as_deref() != Some("Bound"));
     VolumeFacts {
         source: source.into(),
         driver: driver.map(Into::into),
+        handle: handle.map(Into::into),
         class: class_of(metadata, &spec.storage_class_name).unwrap_or_else(|| "".into()),
         offers: VolumeTraits {
             bytes: bytes(spec.capacity.get("storage")),
             access_modes: texts(&spec.access_modes),
             is_block: spec.volume_mode.as_deref() == Some("Block"),
+            attributes: filled(&spec.volume_attributes_class_name).map(Into::into),
         },
         labels: metadata.labels.clone().unwrap_or_default(),
         nodes,
         claim,
+        claim_uid: claim_uid.map(Uid::from),
         is_available: status.phase.as_deref() == Some("Available"),
         deleting: metadata.deletion_timestamp.is_some(),
     }

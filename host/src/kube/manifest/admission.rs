@@ -1,11 +1,10 @@
-//! What the API server fills in before it stores a pod or a claim, as far as it decides where pods can run.
+//! What the API server fills in before it stores a pod, a claim or a Namespace, as far as it decides where pods can run.
 //!
 //! <https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/>: LimitRanger, Priority, RuntimeClass,
 //! DefaultStorageClass and DefaultTolerationSeconds; and the defaults of the API's own types.
 
 use std::collections::BTreeMap;
 
-use kproxide_planner::facts::NO_PROVISIONER;
 use kproxide_planner::keys;
 use serde_json::{Map, Value, json};
 
@@ -29,8 +28,6 @@ pub struct Admission {
     default_priority: Option<i64>,
     runtimes: BTreeMap<String, Value>,
     storage_class: Option<String>,
-    /// Classes whose volumes are made before a pod has a Node, each with its provisioner.
-    at_once: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Default)]
@@ -70,14 +67,6 @@ impl Admission {
             let class = object.value.clone();
             admission.runtimes.insert(identity.name.clone(), class);
         }
-        for (identity, class) in objects.of("storage.k8s.io", "StorageClass") {
-            let provisioner = class.value["provisioner"].as_str().unwrap_or_default();
-            let waits = class.value["volumeBindingMode"] == "WaitForFirstConsumer";
-            if !waits && provisioner != NO_PROVISIONER {
-                let name = identity.name.clone();
-                admission.at_once.insert(name, provisioner.to_owned());
-            }
-        }
         let defaults = objects
             .of("storage.k8s.io", "StorageClass")
             .filter(|(_, class)| {
@@ -108,7 +97,16 @@ impl Admission {
                 let template = object.value.pointer_mut("/spec/template/spec")?;
                 self.admit_pod(&namespace, template)
             }
-            "PersistentVolumeClaim" => self.admit_claim(&mut object.value),
+            "PersistentVolumeClaim" => {
+                self.admit_claim(&mut object.value);
+                None
+            }
+            // Selectors of namespaces name it.
+            "Namespace" => {
+                let name = object.name().into();
+                object.value["metadata"]["labels"][keys::NAMESPACE_NAME] = name;
+                None
+            }
             _ => None,
         }
     }
@@ -197,31 +195,22 @@ impl Admission {
         None
     }
 
-    /// Says what is assumed of a volume that a provisioner would make at once.
-    fn admit_claim(&self, claim: &mut Value) -> Option<String> {
+    fn admit_claim(&self, claim: &mut Value) {
         let names_one = !claim["metadata"]["annotations"][keys::BETA_STORAGE_CLASS].is_null();
-        let name = claim["metadata"]["name"].as_str().unwrap_or_default();
-        let name = name.to_owned();
-        let spec = claim.get_mut("spec").filter(|spec| spec.is_object())?;
-        if spec["storageClassName"].is_null()
-            && !names_one
-            && let Some(class) = &self.storage_class
-        {
-            spec["storageClassName"] = class.as_str().into();
+        if let Some(spec) = claim.get_mut("spec").filter(|spec| spec.is_object()) {
+            if spec["storageClassName"].is_null()
+                && !names_one
+                && let Some(class) = &self.storage_class
+            {
+                spec["storageClassName"] = class.as_str().into();
+            }
+            if spec["volumeMode"].is_null() {
+                spec["volumeMode"] = "Filesystem".into();
+            }
         }
-        if spec["volumeMode"].is_null() {
-            spec["volumeMode"] = "Filesystem".into();
-        }
-        let is_named = !spec["volumeName"].is_null();
-        let class = spec["storageClassName"].as_str().unwrap_or_default();
-        let provisioner = self.at_once.get(class).filter(|_| !is_named);
-        let assumed = provisioner.map(|provisioner| {
-            format!("PersistentVolumeClaim {name} is not bound yet: where {provisioner} would make its volume is not known")
-        });
         if claim["status"]["phase"].is_null() {
             claim["status"] = json!({"phase": "Pending"});
         }
-        assumed
     }
 }
 

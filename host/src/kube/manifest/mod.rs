@@ -1,10 +1,11 @@
 //! Objects that no watch delivers: documents in files, and what a running cluster lists.
 //!
 //! [`read`] makes documents into objects and keeps their lines, and [`strict`] refuses mistakes in them. [`admission`]
-//! fills in what the API server would fill in, [`workloads`] makes the pods that controllers would make, and [`status`]
-//! says how they stand. [`changes`] gives the planner's facts, by the same views and conversions as the watches.
+//! fills in what the API server would fill in, [`workloads`] makes the pods that controllers would make, [`status`] says
+//! how they stand, and [`binding`] gives new claims their volumes. [`changes`] gives the planner's facts, by the same views and conversions as the watches.
 
 mod admission;
+mod binding;
 #[cfg(test)]
 pub(in crate::kube) mod compared;
 mod listing;
@@ -18,6 +19,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 pub use admission::Admission;
+pub use binding::bind;
 pub use listing::{ListError, NotListed, each, everything};
 pub use read::{BadInput, Object, documents, plain};
 pub use status::{settle, settle_budget};

@@ -12,8 +12,8 @@ use crate::kube::view::DisruptionBudgetView;
 /// Pods of files count as unschedulable since then: longer than any pool waits before it scales up.
 const WAITED: SignedDuration = SignedDuration::from_hours(24);
 
-/// Completes pods and Nodes. A pod without a Node counts as unschedulable, unless a scheduling gate holds it. A pod with
-/// a Node runs and is Ready, and a Node is Ready, if nothing says otherwise.
+/// Completes pods, Nodes and PersistentVolumes. A pod without a Node counts as unschedulable, unless a scheduling gate holds it. A pod with
+/// a Node runs and is Ready, a Node is Ready, and a PersistentVolume is available, if nothing says otherwise.
 pub fn settle(object: &mut Object, now: Timestamp) {
     let before = (now - WAITED).to_string();
     match object.kind() {
@@ -30,6 +30,9 @@ pub fn settle(object: &mut Object, now: Timestamp) {
                 let capacity = object.value["status"]["capacity"].clone();
                 merge(&mut object.value, json!({"allocatable": capacity}));
             }
+        }
+        "PersistentVolume" if object.value["status"]["phase"].is_null() => {
+            merge(&mut object.value, json!({"phase": "Available"}));
         }
         _ => {}
     }

@@ -99,7 +99,7 @@ where
 /// Annotations that mean something to us; the others (a whole applied manifest, say) are not kept.
 struct OurAnnotations(BTreeMap<String, String>);
 
-const KEPT_ANNOTATIONS: [&str; 7] = [
+const KEPT_ANNOTATIONS: [&str; 8] = [
     "kproxide.dev/",
     "cluster-autoscaler.kubernetes.io/",
     keys::KARPENTER_DO_NOT_DISRUPT,
@@ -107,6 +107,7 @@ const KEPT_ANNOTATIONS: [&str; 7] = [
     keys::BIND_COMPLETED,
     keys::SELECTED_NODE,
     keys::BETA_STORAGE_CLASS,
+    keys::PROVISIONED_BY,
 ];
 
 impl From<OurAnnotations> for BTreeMap<String, String> {

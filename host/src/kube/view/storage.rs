@@ -38,6 +38,7 @@ pub(in crate::kube) struct VolumeClaimSpecView {
     pub(in crate::kube) volume_name: Option<String>,
     pub(in crate::kube) storage_class_name: Option<String>,
     pub(in crate::kube) volume_mode: Option<String>,
+    pub(in crate::kube) volume_attributes_class_name: Option<String>,
     #[serde(deserialize_with = "or_default")]
     pub(in crate::kube) access_modes: Vec<String>,
     pub(in crate::kube) selector: Option<SelectorView>,
@@ -88,6 +89,7 @@ pub(in crate::kube) struct VolumeSpecView {
     pub(in crate::kube) claim_ref: Option<ClaimRefView>,
     pub(in crate::kube) storage_class_name: Option<String>,
     pub(in crate::kube) volume_mode: Option<String>,
+    pub(in crate::kube) volume_attributes_class_name: Option<String>,
     #[serde(deserialize_with = "or_default")]
     pub(in crate::kube) node_affinity: VolumeNodeAffinityView,
     pub(in crate::kube) csi: Option<CsiSourceView>,
@@ -101,6 +103,7 @@ pub(in crate::kube) struct VolumeSpecView {
 pub(in crate::kube) struct ClaimRefView {
     pub(in crate::kube) namespace: Option<String>,
     pub(in crate::kube) name: Option<String>,
+    pub(in crate::kube) uid: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -110,9 +113,10 @@ pub(in crate::kube) struct VolumeNodeAffinityView {
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 pub(in crate::kube) struct CsiSourceView {
     pub(in crate::kube) driver: Option<String>,
+    pub(in crate::kube) volume_handle: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

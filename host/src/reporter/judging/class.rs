@@ -1,12 +1,13 @@
 //! NodeClass: where its template is, whether it can be cloned, and whether its join file is there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kproxide_planner::facts::ClassFacts;
 use kproxide_planner::ids::{ClassName, ClusterName};
+use kproxide_planner::keys;
 use kproxide_planner::planning::Clones;
-use kproxide_planner::refusal::Refusal;
+use kproxide_planner::refusal::{Refusal, grouped};
 use kproxide_planner::world::World;
 
 use super::super::reasons;
@@ -21,6 +22,9 @@ pub(in crate::reporter) fn ready_of(
     clones: &Clones<'_>,
     join_problems: &BTreeMap<Arc<str>, String>,
 ) -> Judgement {
+    if facts.existence.deleting_since.is_some() {
+        return not_ready(&reasons::BEING_DELETED, going(name, world));
+    }
     if let Some(problem) = &facts.problem {
         return not_ready(&reasons::INVALID_SETTINGS, problem);
     }
@@ -91,12 +95,18 @@ pub(in crate::reporter) fn ready_of(
         .clone()
         .any(|(_, it)| matches!(it, Refusal::Template(_)));
     // What is true of the template as such stands once, without a server.
-    let message = together(texts.map(|(id, refusal)| {
+    let as_such = texts.clone().filter_map(|(_, refusal)| {
         if let Refusal::Template(text) = refusal {
-            return text.clone();
+            Some(text.clone())
+        } else {
+            None
         }
-        format!("{}: {refusal}", id.name)
-    }));
+    });
+    let of_servers = texts.filter(|(_, refusal)| !matches!(refusal, Refusal::Template(_)));
+    let of_servers = of_servers.map(|(id, refusal)| (id.name.to_string(), refusal.to_string()));
+    let of_servers = grouped(of_servers);
+    let of_servers = (!of_servers.is_empty()).then_some(of_servers);
+    let message = together(as_such.chain(of_servers));
     match unusable {
         true => not_ready(&reasons::TEMPLATE_UNUSABLE, message),
         false => not_ready(
@@ -104,6 +114,23 @@ pub(in crate::reporter) fn ready_of(
             format!("template {template} can be cloned on no server. {message}"),
         ),
     }
+}
+
+/// What keeps a class that somebody deletes, and what lets it go.
+fn going(name: &ClassName, world: &World) -> String {
+    let claims = world.claims().values();
+    let of_class = claims.filter(|claim| claim.spec.class == *name);
+    let pools: BTreeSet<&str> = of_class.map(|claim| claim.spec.pool.as_str()).collect();
+    let pools: Vec<&str> = pools.into_iter().collect();
+    let deletes = "somebody deletes this NodeClass, so kproxide makes no machines from it";
+    if pools.is_empty() {
+        return format!("{deletes}, and none of its machines is left");
+    }
+    format!(
+        "{deletes}. It stays as long as machines of these NodePools are made from it: {}. Name another NodeClass in their spec.nodeClass, then delete the NodeClaims, or annotate them with kproxide.dev/replace=true. `kubectl get nodeclaims --selector {}={name}` shows them",
+        listed(&pools),
+        keys::CLASS
+    )
 }
 
 /// On which servers its template is.

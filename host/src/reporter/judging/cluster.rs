@@ -41,10 +41,18 @@ pub(in crate::reporter) fn ready_of(
             vmid_last,
             ..
         } = facts;
+        let anchors = world.ledger().into_iter().flat_map(|it| &it.anchors);
+        let mut anchors = anchors.filter(|anchor| anchor.cluster == *name);
+        let anchor = anchors.next().map_or_else(String::new, |anchor| {
+            format!(
+                " {} is that of the anchor VM, by which kproxide tells this cluster from a copy.",
+                anchor.vmid
+            )
+        });
         return not_ready(
             &reasons::VMIDS_USED_UP,
             format!(
-                "each VMID from {vmid_first} to {vmid_last} (spec.vmidRange) is in use, or rests after its machine is gone. Make the range larger, or wait: until when each rests stands in `kubectl get ledger kproxide --output yaml` (spec.entries, until)"
+                "each VMID from {vmid_first} to {vmid_last} (spec.vmidRange) is in use, or rests after its machine is gone.{anchor} Make the range larger, or wait: until when each rests stands in `kubectl get ledger kproxide --output yaml` (spec.entries, until)"
             ),
         );
     }

@@ -265,8 +265,11 @@ fn degraded(pool: &PoolFacts, around: &Around<'_>) -> Judgement {
     let all: Vec<_> = of_pool(pool, around).collect();
     let down = all.iter().filter(|(_, judged)| is_down(judged));
     let down: Vec<_> = down.copied().collect();
-    if all.len() < 2 || down.is_empty() {
+    if down.is_empty() {
         return holds(DEGRADED, false, &reasons::CLUSTERS_READY, "");
+    }
+    if all.len() < 2 {
+        return holds(DEGRADED, false, &reasons::ONLY_CLUSTER_NOT_READY, "");
     }
     Judgement {
         passes: down.iter().all(|(_, judged)| judged.passes),
@@ -479,6 +482,32 @@ mod tests {
             let text = said(&change);
             assert!(text.contains(expected), "{text}");
         }
+    }
+
+    #[test]
+    fn r41_a_pool_whose_only_cluster_is_not_ready_does_not_say_that_its_clusters_are() {
+        let reason = |clusters: &[(&str, Judgement)]| {
+            let clusters = clusters.iter().cloned();
+            let clusters = clusters.map(|(name, judged)| (name.into(), judged));
+            let around = Around {
+                world: &World::default(),
+                classes: &BTreeMap::new(),
+                clusters: &clusters.collect(),
+                refusals: &BTreeMap::new(),
+                unfit: &Unfit::default(),
+                failures: &Failures::new(),
+                failing: &BTreeMap::new(),
+                frozen: None,
+                anchors: &[],
+            };
+            let judged = degraded(&kproxide_planner::fixtures::pool(), &around);
+            (is_down(&judged), judged.reason)
+        };
+        let down = || not_ready(&reasons::NO_QUORUM, "no quorum");
+        assert_eq!(reason(&[("a", down())]), (true, "OnlyClusterNotReady"));
+        assert_eq!(reason(&[("a", ready(""))]), (true, "ClustersReady"));
+        let several = [("a", down()), ("b", ready(""))];
+        assert_eq!(reason(&several), (false, "ClusterNotReady"));
     }
 
     #[test]

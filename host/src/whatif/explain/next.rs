@@ -4,6 +4,7 @@ use kproxide_planner::facts::{Reach, VolumeName, VolumeNeed, VolumeProblem, Volu
 use kproxide_planner::ids::PoolName;
 use kproxide_planner::refusal::{Refusal, Refused};
 use kproxide_planner::report::{LearnedWhy, Limit, Misfit, Unusable, Why};
+use kproxide_planner::resources::amount_text;
 
 use super::Explanation;
 use crate::pve::error::MISSING_PRIVILEGE;
@@ -14,14 +15,18 @@ pub(super) fn next_for(pool: &PoolName, why: &Why, explanation: &mut Explanation
             resource,
             requested,
             largest,
-        } => larger(resource, *requested, *largest),
+            daemons,
+        } => {
+            let taken = daemons.as_ref().map_or(0, |daemons| daemons.asked);
+            larger(resource, requested.saturating_add(taken), *largest)
+        }
         Why::LearnedTooBig(why) => for_learned(why),
         Why::Misfit(misfit) => for_misfit(pool, misfit),
         Why::Limit(Limit::Machines { .. }) => format!("raise limits.maxNodes of NodePool {pool}"),
         Why::Limit(_) => format!("raise that limit of NodePool {pool}"),
         Why::NoHypervisor(refused) => for_hypervisors(refused),
         Why::Policy { .. } => format!("mend the policy or its settings in NodePool {pool}"),
-        Why::Unusable(Unusable::Lacks(resource)) => larger(resource, 1, 0),
+        Why::Unusable(Unusable::Lacks(resource, _)) => larger(resource, 1, 0),
         Why::Unusable(Unusable::Paused(_)) => unpause(pool),
         Why::Unusable(Unusable::BeingDeleted(_)) => {
             "make another NodePool for such pods: this one is being deleted".to_owned()
@@ -58,6 +63,28 @@ fn for_hypervisors(refused: &[Refused]) -> String {
     let threads: Option<Vec<u64>> = refused.iter().map(threads).collect();
     if let Some(most) = threads.and_then(|all| all.into_iter().max()) {
         return format!("add an instance type of at most {most} cores to the NodeClass");
+    }
+    // Also if it were empty.
+    let whole = |(_, refusal): &Refused| {
+        if let Refusal::Lacks {
+            resource,
+            asked,
+            whole: Some(whole),
+            ..
+        } = refusal
+            && asked > whole
+        {
+            Some((*whole, resource.clone()))
+        } else {
+            None
+        }
+    };
+    let whole: Option<Vec<(i64, String)>> = refused.iter().map(whole).collect();
+    if let Some((most, resource)) = whole.and_then(|all| all.into_iter().max()) {
+        return format!(
+            "no server is that large: add an instance type of at most {} of {resource} to the NodeClass",
+            amount_text(&resource, most)
+        );
     }
     let is_of_template = |(_, refusal): &Refused| {
         matches!(
@@ -210,6 +237,14 @@ fn for_volume(need: &VolumeNeed) -> String {
             "wait for Node {node}; if it is gone, take the annotation volume.kubernetes.io/selected-node off the claim"
         ),
         Some(Reach::Room { .. }) => format!("make room in the storage of {volume}"),
+        Some(Reach::Free { made: None, .. }) => {
+            format!(
+                "make one more PersistentVolume for {volume}, or make room on a Node that reaches a free one"
+            )
+        }
+        Some(Reach::Free { made: Some(_), .. }) => {
+            format!("let a NodePool make machines where {volume} can be made")
+        }
         Some(Reach::Class(_)) => {
             format!("let a NodePool make machines where {volume} can be made (allowedTopologies)")
         }

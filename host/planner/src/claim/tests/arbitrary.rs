@@ -131,8 +131,16 @@ fn case(draw: &mut Draw<'_>) -> Case {
                 .filter(|_| draw.flag())
                 .map(|pod| (ObjectKey::new("default", pod), pod.into()))
                 .collect(),
+            waits: optional(draw, |draw| Waits {
+                since: moment(draw),
+                why: draw.text(10),
+                why_since: moment(draw),
+            }),
         };
         case.claim.has_finalizer = draw.flag();
+        if draw.flag() {
+            case.claim.other_finalizers = vec!["example.com/holds".into()];
+        }
         case.claim.spec.vmid = Vmid(*draw.pick(&[201, 199, 300, 0, u32::MAX]));
     }
     observed(draw, &mut case);
@@ -145,7 +153,7 @@ fn case(draw: &mut Draw<'_>) -> Case {
     case
 }
 
-const CONDITIONS: [Condition; 12] = [
+const CONDITIONS: [Condition; 13] = [
     Condition::Reserved,
     Condition::Launched,
     Condition::Registered,
@@ -155,6 +163,7 @@ const CONDITIONS: [Condition; 12] = [
     Condition::Drained,
     Condition::VolumesDetached,
     Condition::InstanceTerminating,
+    Condition::Stalled,
     Condition::StuckLocked,
     Condition::OwnershipMismatch,
     Condition::ProtectedVM,

@@ -579,3 +579,38 @@ fn r15_a_pod_on_completion_is_waited_for() {
     case.observed.pods = Some(vec![job]);
     assert!(case.recorded().since(Condition::Drained).is_some());
 }
+
+/// Given up, it would begin again and find the same, for ever.
+#[test]
+fn r35_a_drain_that_waits_for_volumes_alone_is_not_given_up_for_a_short_drain_timeout() {
+    let mut case = draining().with(|case| {
+        case.pool.drain_timeout = jiff::SignedDuration::from_secs(30);
+        case.observed.attachments = Some(vec!["pv-1 (VolumeAttachment csi-1)".into()]);
+        case.now = at(30);
+    });
+    // Its pods are another matter.
+    let mut slow = case.clone();
+    slow.observed.pods = Some(vec![pod("slow")]);
+    assert!(matches!(slow.next(), Step::Do(Effect::Uncordon(_))));
+
+    let Step::Record { change, .. } = case.next() else {
+        panic!("{:?}", case.next());
+    };
+    let note = change.note.expect("an Event");
+    assert_eq!(note.reason, "ScaleDownHeldUp");
+    for told in [
+        "pv-1 (VolumeAttachment csi-1)",
+        "drainTimeout",
+        "30s",
+        "too short",
+    ] {
+        assert!(note.message.contains(told), "{}", note.message);
+    }
+    case.claim.status = case.recorded();
+    assert!(case.claim.status.since(Condition::Drained).is_some());
+    case.now = at(389);
+    assert!(matches!(case.next(), Step::BackOff { .. }));
+    case.now = at(390);
+    case.claim.status = case.recorded();
+    assert_eq!(case.next(), Step::Do(Effect::DeleteClaim));
+}

@@ -179,6 +179,7 @@ pub(in crate::claim) fn claim(phase: Phase) -> ClaimFacts {
         created: t0(),
         deleting_since,
         has_finalizer: true,
+        other_finalizers: vec![],
         spec: ClaimSpec {
             pool: "workers".into(),
             class: "k3s".into(),

@@ -419,3 +419,119 @@ fn f101_a_late_node_is_kept_empty_while_its_machine_goes() {
     });
     assert!(matches!(case.next(), Step::Do(Effect::Cordon(_))));
 }
+
+/// A killed backup has left its lock. The hint is what `act` remembers of the drives before.
+#[test]
+fn r33_what_a_removal_waits_for_is_told_after_a_minute_with_since_when() {
+    let locked = |lock: Option<&'static str>, seconds: i64| {
+        about_to_destroy(move |m| m.lock = lock.map(Into::into)).with(|case| {
+            case.now = at(seconds);
+        })
+    };
+    let waits = |case: &Case, since: i64| {
+        let Step::BackOff { why, .. } = case.next() else {
+            panic!("{:?}", case.next());
+        };
+        let (since, why_since) = (at(since), at(since));
+        Some(Waits {
+            since,
+            why,
+            why_since,
+        })
+    };
+    let mut case = locked(Some("backup"), 69);
+    case.hint.waits = waits(&case, 10);
+    assert!(matches!(case.next(), Step::BackOff { .. }));
+    case.now = at(70);
+    let Step::Record { change, .. } = case.next() else {
+        panic!("{:?}", case.next());
+    };
+    let note = change.note.expect("an Event");
+    assert_eq!((note.warning, note.reason), (true, "RemovalStalled"));
+    for told in [
+        "is locked (backup)",
+        "`qm unlock 201`",
+        "on pve1",
+        "since 2027",
+    ] {
+        assert!(note.message.contains(told), "{}", note.message);
+    }
+    case.claim.status = case.recorded();
+    assert_eq!(case.claim.status.since(Condition::Stalled), Some(at(10)));
+    // Once.
+    assert!(matches!(case.next(), Step::BackOff { .. }));
+
+    // It waits for something else: that is told, since when it waits is not changed, and there is no other Event.
+    let mut other = locked(Some("migrate"), 129);
+    other.claim.status = case.claim.status.clone();
+    other.hint.waits = waits(&other, 70).map(|waits| Waits {
+        since: at(10),
+        ..waits
+    });
+    assert!(matches!(other.next(), Step::BackOff { .. }));
+    other.now = at(130);
+    let Step::Record { change, .. } = other.next() else {
+        panic!("{:?}", other.next());
+    };
+    assert_eq!(change.note, None);
+    let told = other.recorded();
+    assert_eq!(told.since(Condition::Stalled), Some(at(10)));
+    assert!(
+        condition(&told.conditions, Condition::Stalled)
+            .message
+            .contains("migrate")
+    );
+
+    // The lock is gone, and the next operation begins.
+    let mut free = locked(None, 200).intent(Op::Stop);
+    free.claim.status.conditions = case.claim.status.conditions.clone();
+    assert_eq!(free.recorded().since(Condition::Stalled), None);
+    assert_eq!(free.recorded().intent.unwrap().op, Op::Destroy);
+}
+
+/// What a condition and an Event say already gets no second Event.
+#[test]
+fn r33_a_removal_that_waits_for_a_person_is_told_by_one_event() {
+    let mut case = about_to_destroy(|m| m.protected = true);
+    case.claim.status = case.recorded();
+    let Step::BackOff { why, .. } = case.next() else {
+        panic!("{:?}", case.next());
+    };
+    case.hint.waits = Some(Waits {
+        since: t0(),
+        why,
+        why_since: t0(),
+    });
+    case.now = at(60);
+    let Step::Record { change, .. } = case.next() else {
+        panic!("{:?}", case.next());
+    };
+    assert_eq!(change.note, None);
+    assert_eq!(case.recorded().since(Condition::Stalled), Some(t0()));
+}
+
+#[test]
+fn r33_a_claim_that_others_hold_says_so_once_its_machine_is_gone() {
+    let mut case = Case::new(Phase::Terminating).with(|case| {
+        case.claim.has_finalizer = false;
+        case.now = at(60);
+    });
+    assert_eq!(case.next(), Step::Done);
+    case.claim.other_finalizers = vec!["example.com/audit".into()];
+    case.now = at(59);
+    assert!(matches!(case.next(), Step::Wait { .. }));
+    case.now = at(60);
+    let Step::Record { change, .. } = case.next() else {
+        panic!("{:?}", case.next());
+    };
+    let note = change.note.expect("an Event");
+    assert!(
+        note.message.contains("example.com/audit"),
+        "{}",
+        note.message
+    );
+    case.claim.status = case.recorded();
+    let told = condition(&case.claim.status.conditions, Condition::Ready);
+    assert_eq!((told.status, &*told.reason), (false, "Closed"));
+    assert_eq!(case.next(), Step::Done);
+}

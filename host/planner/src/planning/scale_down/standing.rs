@@ -178,10 +178,10 @@ impl<'w> Planning<'w> {
         let removal = Removal {
             reason: RemovalReason::Empty,
             has_begun: false,
+            claim: Some(row.claim),
             cluster: &row.claim.spec.cluster,
             pool: Some(&row.claim.spec.pool),
             node: Some(*node),
-            discards_volumes: row.claim.discard_local_volumes,
         };
         if let Err(hold) = may_remove(&mut self.tick, &self.ledger, &removal) {
             Some(Kept::Held(hold))

@@ -91,8 +91,7 @@ fn f85_b20_excluded_hypervisors_and_minimums_are_hard() {
     scene.pending("web", 1, spec("cpu=1"));
     assert_eq!(
         why(&scene).to_string(),
-        "no hypervisor can take the machine: pve/alpha: excluded by spec.hypervisors of the ProxmoxCluster; pve/beta: excluded by spec.hypervisors of the ProxmoxCluster; \
-         pve/gamma: excluded by spec.hypervisors of the ProxmoxCluster"
+        "no hypervisor can take the machine: pve/alpha, pve/beta, pve/gamma: excluded by spec.hypervisors of the ProxmoxCluster"
     );
 
     scene.cluster.exclude = vec![];

@@ -118,6 +118,22 @@ fn a_deleted_pool_launches_nothing_and_withdraws_what_is_not_cloned_yet() {
 }
 
 #[test]
+fn r39_nothing_is_made_from_a_class_that_is_being_deleted() {
+    let mut scene = Scene::default();
+    scene.machine("a", "alpha");
+    scene.class.existence.deleting_since = Some(at(NOW - 10));
+    scene.pending("web", 3, spec("cpu=3"));
+    let plan = scene.plan();
+    check_sound(&plan);
+    assert_eq!(plan.launches, []);
+    let gone = Why::Unusable(Unusable::ClassBeingDeleted("standard".into()));
+    let unhelped = PendingOutcome::Unhelped(vec![("workers".into(), gone)]);
+    let outcomes: Vec<_> = plan.report.pending.iter().map(|row| &row.outcome).collect();
+    assert_eq!(outcomes, [&PendingOutcome::FitsNode("a".into()), &unhelped]);
+    assert_eq!(verdict(&plan, "a"), Verdict::Keep, "its machines stay");
+}
+
+#[test]
 fn machines_that_are_to_be_kept_lose_the_pool_and_nothing_else() {
     let mut scene = deleted();
     scene.workers().keep_machines = true;

@@ -192,7 +192,7 @@ fn f110_numbers_come_from_the_range_and_are_never_reused() {
     assert!(
         rest.outcome
             .to_string()
-            .contains("cluster pve has no free VMID in 9998 to 10003 (vmidRange)"),
+            .contains("cluster pve has no free VMID in 9998 to 10003 (vmidRange; kproxide's anchor VM takes one)"),
         "{rest:?}"
     );
 }
@@ -486,4 +486,22 @@ fn a_launch_is_reserved_as_it_is_made() {
         ledger.resource_version, scene.ledger.resource_version,
         "written on what was read"
     );
+}
+
+#[test]
+fn r41_a_machine_that_no_server_could_hold_is_not_said_to_lack_room() {
+    let mut scene = Scene::default();
+    scene.class.instance_types = vec![instance_type("huge", 4, 256)];
+    scene.pending("web", 1, spec("cpu=1 memory=200Gi"));
+    let text = why(&scene).to_string();
+    let all = "pve/alpha, pve/beta, pve/gamma: too small: the machine needs 256Gi of memory";
+    assert!(text.contains(all), "{text}");
+    // They are large enough, and full.
+    for name in ["alpha", "beta", "gamma"] {
+        let hypervisor = scene.hypervisor(name);
+        hypervisor.memory_bytes = 512 * GIB;
+        hypervisor.memory_used_bytes = 400 * GIB;
+    }
+    let text = why(&scene).to_string();
+    assert!(text.contains("no room: the machine needs 256Gi"), "{text}");
 }

@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::claim::{Condition, Phase};
 use crate::facts::*;
+use crate::hold::Hold;
 use crate::ids::ObjectKey;
 use crate::keys::SCALE_DOWN_DISABLED;
 use crate::plan::{RemovalReason, Standing};
@@ -476,4 +477,103 @@ fn an_order_question_tells_what_there_is_to_know() {
         }
     );
     assert_eq!((order.hypervisors[1].machines, order.max_removals), (1, 1));
+}
+
+/// Its pvestatd hangs on a dead NFS, say: the server and its VMs show as unknown, and everything runs.
+#[test]
+fn r32_a_machine_on_a_server_that_is_not_well_is_not_chosen() {
+    let mut scene = idle();
+    scene.hypervisor("beta").online = false;
+    scene.guest("b", Some(GuestStatus::Unknown));
+    let plan = scene.plan();
+    check_sound(&plan);
+    assert_eq!(removed(&plan), ["a"], "it takes no place in the budget");
+    let why = kept(&plan, "b").unwrap();
+    assert!(why.contains("server beta does not answer"), "{why}");
+
+    // Its removal was about to begin. It is recalled.
+    let begun = RemovalReason::Underutilized;
+    scene.host.removing = [("b".into(), begun)].into();
+    let held = verdict(&scene.plan(), "b");
+    assert_eq!(held, Verdict::Hold(Hold::HypervisorUnknown("beta".into())));
+
+    // Only what is said of the VM is missing.
+    let mut scene = idle();
+    scene.guest("b", Some(GuestStatus::Unknown));
+    let plan = scene.plan();
+    assert_eq!(removed(&plan), ["a"]);
+    let why = kept(&plan, "b").unwrap();
+    assert!(why.contains("Proxmox does not say whether VM"), "{why}");
+}
+
+/// Past the point of no return, and nothing of it goes on.
+fn stalled(reason: RemovalReason, seconds: i64) -> Scene {
+    let mut scene = Scene::default();
+    for name in ["stalled", "idle", "busy"] {
+        scene.machine(name, "alpha");
+    }
+    scene.running("web", 1, "busy", spec("cpu=1"));
+    let claim = scene.claim("stalled");
+    claim.deleting_since = Some(at(NOW - 7200));
+    claim.status.phase = Phase::Terminating;
+    let conditions = &mut claim.status.conditions;
+    conditions.push(ClaimCondition {
+        reason: reason.as_str().to_owned(),
+        ..condition(Condition::Drained, at(NOW - 7200))
+    });
+    conditions.push(condition(Condition::InstanceTerminating, at(NOW - 7200)));
+    conditions.push(condition(Condition::Stalled, at(NOW - seconds)));
+    scene.nodes.get_mut("stalled").unwrap().unschedulable = true;
+    scene
+}
+
+#[test]
+fn r33_a_removal_that_waits_gives_its_place_back_if_no_pod_was_evicted_for_it() {
+    let goes = |scene: &Scene| {
+        let plan = scene.plan();
+        check_sound(&plan);
+        removed(&plan).len() > 1
+    };
+    assert!(!goes(&stalled(RemovalReason::Empty, 599)));
+    let waits = stalled(RemovalReason::Empty, 600);
+    assert!(goes(&waits));
+    for reason in [
+        RemovalReason::Underutilized,
+        RemovalReason::Replace,
+        RemovalReason::Repair,
+        RemovalReason::Deleted,
+    ] {
+        let had_pods = stalled(reason, 86_400);
+        assert!(!goes(&had_pods), "{reason:?}: its pods may not be back yet");
+    }
+    // A pod that tolerates the taints of a drain has come to its Node.
+    let mut scene = waits.clone();
+    scene.running("late", 1, "stalled", spec("cpu=1"));
+    assert!(!goes(&scene));
+    // It goes on.
+    let mut scene = waits;
+    let conditions = &mut scene.claim("stalled").status.conditions;
+    conditions.retain(|it| it.kind != Condition::Stalled);
+    assert!(!goes(&scene));
+}
+
+#[test]
+fn r33_a_claim_that_others_hold_takes_no_place_once_its_machine_is_gone() {
+    let mut scene = stalled(RemovalReason::Underutilized, 0);
+    let claim = scene.claim("stalled");
+    claim
+        .status
+        .conditions
+        .retain(|it| it.kind != Condition::Stalled);
+    claim.has_finalizer = false;
+    claim.other_finalizers = vec!["example.com/audit".into()];
+    let goes = |scene: &Scene| removed(&scene.plan()).len() > 1;
+    assert!(!goes(&scene), "somebody else has taken ours off");
+    let mut entries = scene.ledger.entries.iter_mut();
+    let entry = entries.find(|entry| entry.claim.as_str() == "stalled");
+    let until = at(NOW + 3600);
+    entry.unwrap().state = EntryState::Quarantined { until };
+    scene.guest("stalled", None);
+    scene.nodes.remove("stalled");
+    assert!(goes(&scene));
 }

@@ -51,7 +51,7 @@ fn wants(gib: u64) -> VolumeTraits {
     VolumeTraits {
         bytes: gib << 30,
         access_modes: ["ReadWriteOnce".into()].into(),
-        is_block: false,
+        ..VolumeTraits::default()
     }
 }
 
@@ -559,4 +559,76 @@ fn a_driver_that_tells_its_room_is_asked() {
     );
     scene.node("n3", node("cpu=8 memory=16Gi")).created = at(NOW - 600);
     assert_eq!(launched(&scene), 1);
+}
+
+/// A free volume of this class that Nodes with this label reach.
+fn free(scene: &mut Scene, name: &str, class: &str, node: &str, gib: u64) {
+    volume(scene, name, "d", None, &format!("{HOSTNAME}={node}"));
+    let Some(Delta::Volume(_, Some(facts))) = scene.storage.last_mut() else {
+        panic!("the volume was just made");
+    };
+    facts.class = class.into();
+    facts.offers = wants(gib);
+}
+
+#[test]
+fn v4_where_no_volume_is_free_the_class_says_whether_one_can_be_made() {
+    let mut scene = Scene::default();
+    let zone = NodeSelectorTerm {
+        match_expressions: vec![Requirement {
+            key: ZONE.into(),
+            operator: Operator::In,
+            values: vec!["beta".into()],
+        }],
+        match_fields: vec![],
+    };
+    let facts = StorageClassFacts {
+        provisioner: PROXMOX_CSI.into(),
+        waits_for_pod: true,
+        topologies: Some([zone].into()),
+    };
+    let class = Delta::StorageClass(PROXMOX.to_owned(), Some(Box::new(facts)));
+    scene.storage.push(class);
+    claim(&mut scene, "a", PROXMOX, None);
+    pending(&mut scene, &["a"]);
+    server(&mut scene, "n1", "alpha");
+    free(&mut scene, "v", PROXMOX, "n1", 1);
+    let said = whys(&scene.plan());
+    assert_eq!(said, "fits on Node n1; the scheduler will find it");
+    free(&mut scene, "v", PROXMOX, "n2", 1);
+    assert_eq!(places(&scene.plan()), ["beta"]);
+}
+
+#[test]
+fn v6_the_smallest_claim_takes_the_smallest_volume() {
+    let mut scene = Scene::default();
+    class(&mut scene, LOCAL, NO_PROVISIONER, true);
+    server(&mut scene, "n1", "alpha");
+    claim(&mut scene, "a", LOCAL, None);
+    change_claim(&mut scene, "a", |facts| facts.wants = wants(5));
+    claim(&mut scene, "b", LOCAL, None);
+    pending(&mut scene, &["a"]);
+    uses(&mut scene, "a", "b");
+    // Claim a has use for the large one alone.
+    free(&mut scene, "large", LOCAL, "n1", 9);
+    free(&mut scene, "small", LOCAL, "n1", 2);
+    let fits = "fits on Node n1; the scheduler will find it";
+    assert_eq!(whys(&scene.plan()), fits);
+    free(&mut scene, "small", LOCAL, "n2", 2);
+    let said = whys(&scene.plan());
+    let expected = "needs a free PersistentVolume of its own, which only Nodes with kubernetes.io/hostname in (n2) or kubernetes.io/hostname in (n1) reach";
+    assert!(said.contains(expected), "{said}");
+    // One that every Node reaches serves one claim too.
+    for delta in &mut scene.storage {
+        if let Delta::Volume(_, Some(facts)) = delta {
+            facts.nodes = None;
+        }
+    }
+    assert_eq!(whys(&scene.plan()), fits);
+    scene.storage.push(Delta::Volume("small".to_owned(), None));
+    assert_eq!(launched(&scene), 0);
+    let said = whys(&scene.plan());
+    let expected =
+        "a new volume of StorageClass local-path needs a free PersistentVolume of its own";
+    assert!(said.contains(expected) && !said.contains("reach"), "{said}");
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{Claim, Storage, Volume, claim_key};
 use crate::facts::{
-    LabelSelector, Labels, NO_PROVISIONER, NodeSelectorTerm, Operator, PodClaim, PodFacts, Reach,
+    FreeVolume, LabelSelector, Labels, NodeSelectorTerm, Operator, PodClaim, PodFacts, Reach,
     Requirement, StorageCapacityFacts, StorageClassFacts, VolumeClaimFacts, VolumeFacts,
     VolumeName, VolumeNeed, VolumeProblem, VolumeWait,
 };
@@ -34,15 +34,28 @@ impl Storage {
     pub(in crate::world) fn resolve(&self, pods: &Pods, key: &PodKey, pod: &mut PodFacts) {
         pod.spec.volumes = Vec::new();
         pod.spec.volume_wait = None;
-        for claim in self.claims_of(key) {
+        let mut claims: Vec<&PodClaim> = self.claims_of(key).iter().collect();
+        // The scheduler chooses volumes for the smallest claims first.
+        claims.sort_by_key(|claim| {
+            let known = self.claims.get(&claim_key(key, claim));
+            let unbound = known.filter(|known| !known.alike.is_bound);
+            unbound.map_or(0, |known| known.alike.wants.bytes)
+        });
+        for claim in claims {
             match self.needs_of(pods, key, pod, claim) {
                 Ok(needs) => pod.spec.volumes.extend(needs),
                 Err(why) => {
                     // Whatever becomes of the claim, a pod that runs keeps its volume attached.
                     let known = self.claims.get(&claim_key(key, claim));
                     let bound = known.filter(|known| known.alike.is_bound);
-                    let volume = bound.and_then(|bound| bound.volume.as_ref());
-                    let needs = volume.map(|volume| self.bound(volume).unwrap_or_default());
+                    let needs = bound.and_then(|bound| {
+                        let needs = match self.bound(bound.volume.as_ref()?, claim) {
+                            Ok(needs) => needs,
+                            Err(VolumeProblem::VolumeMissing(_)) => self.gone(bound),
+                            Err(_) => Vec::new(),
+                        };
+                        Some(needs)
+                    });
                     pod.spec.volumes.extend(needs.into_iter().flatten());
                     let claim = claim.name.clone();
                     let wait = Box::new(VolumeWait { claim, why });
@@ -79,7 +92,7 @@ impl Storage {
             return Err(VolumeProblem::InUse(other));
         }
         match &known.volume {
-            Some(volume) if facts.is_bound => self.bound(volume),
+            Some(volume) if facts.is_bound => self.bound(volume, claim),
             Some(_) => Err(VolumeProblem::NotBound),
             None => self.unbound(&key, known),
         }
@@ -101,23 +114,42 @@ impl Storage {
         blocking.next().cloned()
     }
 
-    fn bound(&self, name: &Arc<str>) -> Result<Vec<VolumeNeed>, VolumeProblem> {
+    fn bound(&self, name: &Arc<str>, of: &PodClaim) -> Result<Vec<VolumeNeed>, VolumeProblem> {
         let missing = || VolumeProblem::VolumeMissing(name.clone());
         let volume = &self.volumes.get(name).ok_or_else(missing)?.alike;
         if !UNDERSTOOD.contains(&&*volume.source) {
             return Err(VolumeProblem::Unknown(volume.source.clone()));
         }
-        let of_zone = zones(&volume.labels).map(|terms| VolumeNeed {
+        let need = |reach| VolumeNeed {
             volume: VolumeName::Of(name.clone()),
             driver: None,
-            reach: Some(Reach::Zone(terms.into())),
-        });
-        let whole = VolumeNeed {
-            volume: VolumeName::Of(name.clone()),
-            driver: volume.driver.clone(),
-            reach: volume.nodes.clone().map(Reach::Affinity),
+            handle: None,
+            reach,
         };
+        let whole = VolumeNeed {
+            driver: volume.driver.clone(),
+            handle: volume.handle.clone(),
+            ..need(volume.nodes.clone().map(Reach::Affinity))
+        };
+        // VolumeZone looks at the claims that a pod names, not at those that are made for it.
+        let terms = zones(&volume.labels).filter(|_| !of.is_ephemeral);
+        let of_zone = terms.map(|terms| need(Some(Reach::Zone(terms.into()))));
         Ok(std::iter::once(whole).chain(of_zone).collect())
+    }
+
+    /// Of a claim whose volume is gone: the scheduler counts it as one of its class.
+    fn gone(&self, claim: &Claim) -> Vec<VolumeNeed> {
+        let class = claim.alike.class.as_ref();
+        let class = class.and_then(|name| self.classes.get(name));
+        let driver = class.filter(|class| class.is_provisioned());
+        let need = claim.volume.clone().zip(driver);
+        let need = need.map(|(volume, class)| VolumeNeed {
+            volume: VolumeName::Of(volume),
+            driver: Some(class.provisioner.clone()),
+            handle: None,
+            reach: None,
+        });
+        need.into_iter().collect()
     }
 
     fn unbound(&self, key: &ObjectKey, claim: &Claim) -> Result<Vec<VolumeNeed>, VolumeProblem> {
@@ -125,7 +157,7 @@ impl Storage {
         let name = name.ok_or(VolumeProblem::NotBound)?;
         let missing = || VolumeProblem::ClassMissing(name.clone());
         let class = self.classes.get(name).ok_or_else(missing)?;
-        let is_made = *class.provisioner != *NO_PROVISIONER;
+        let is_made = class.is_provisioned();
         if !class.waits_for_pod && is_made {
             return Err(VolumeProblem::NotProvisioned {
                 class: name.clone(),
@@ -135,6 +167,7 @@ impl Storage {
         let need = |reach| VolumeNeed {
             volume: VolumeName::New(name.clone()),
             driver: None,
+            handle: None,
             reach,
         };
         // The volume is attached once, whatever it asks.
@@ -153,35 +186,37 @@ impl Storage {
         };
         let selected = claim.selected_node.as_ref();
         if let Some(node) = selected.filter(|_| class.waits_for_pod) {
+            // Where nobody makes volumes, Kubernetes now binds a free one by itself.
+            if !is_made {
+                return Err(VolumeProblem::NotBound);
+            }
             let chosen = Reach::Chosen(node.clone());
             return Ok(needs(std::iter::once(chosen).chain(made()).collect()));
         }
         let (own, others): (Vec<_>, Vec<_>) = self
             .volumes
-            .values()
-            .filter(|volume| could_serve(volume, name, key, claim))
-            .partition(|volume| volume.claim.is_some());
-        let chosen = if own.is_empty() { others } else { own };
-        let of_volumes = |chosen: &[&Volume]| -> Option<Arc<[NodeSelectorTerm]>> {
-            let lists: Option<Vec<_>> = chosen.iter().map(|it| it.alike.nodes.clone()).collect();
-            Some(lists?.concat().into())
-        };
+            .iter()
+            .filter(|(_, volume)| could_serve(volume, name, key, claim))
+            .partition(|(_, volume)| volume.claim.is_some());
+        let mut chosen = if own.is_empty() { others } else { own };
         match (is_made, chosen.is_empty()) {
-            (false, true) => Err(VolumeProblem::NoVolume(name.clone())),
-            (false, false) if !class.waits_for_pod => Err(VolumeProblem::NotBound),
-            (false, false) => Ok(needs(
-                of_volumes(&chosen)
-                    .map(Reach::Affinity)
-                    .into_iter()
-                    .collect(),
-            )),
-            (true, false) => {
-                let both = of_volumes(&chosen).zip(class.topologies.clone());
-                let both = both.map(|(a, b)| Reach::Affinity([a, b].concat().into()));
-                Ok(needs(both.into_iter().collect()))
-            }
-            (true, true) => Ok(needs(made().collect())),
+            (false, true) => return Err(VolumeProblem::NoVolume(name.clone())),
+            (false, false) if !class.waits_for_pod => return Err(VolumeProblem::NotBound),
+            (true, true) => return Ok(needs(made().collect())),
+            (_, false) => {}
         }
+        let made: Option<Arc<[Reach]>> = is_made.then(|| made().collect());
+        if made.as_ref().is_some_and(|made| made.is_empty()) {
+            // Every Node has a free volume or gets a new one.
+            return Ok(needs(Vec::new()));
+        }
+        chosen.sort_by_key(|(_, volume)| volume.alike.offers.bytes);
+        let volumes = chosen.into_iter().map(|(name, volume)| FreeVolume {
+            name: name.clone(),
+            nodes: volume.alike.nodes.clone(),
+        });
+        let volumes = volumes.collect();
+        Ok(needs(vec![Reach::Free { volumes, made }]))
     }
 
     /// Where a driver that says how much room there is has enough of it.
@@ -211,56 +246,74 @@ fn could_serve(volume: &Volume, class: &str, key: &ObjectKey, claim: &Claim) -> 
     let VolumeFacts {
         source: _,
         driver: _,
+        handle: _,
         class: of_class,
         offers,
         labels,
         nodes: _,
         claim: _,
+        claim_uid,
         is_available,
         deleting,
     } = &**alike;
     let VolumeClaimFacts {
-        wants, selector, ..
+        wants,
+        selector,
+        uid,
+        ..
     } = &*claim.alike;
     let is_free = match taken_by {
-        Some(owner) => owner == key,
-        None => *is_available,
+        Some(owner) => owner == key && (claim_uid.is_none() || claim_uid == uid),
+        None => {
+            let selector = selector.as_ref();
+            *is_available
+                && offers.access_modes.is_superset(&wants.access_modes)
+                && selector.is_none_or(|selector| selects(selector, labels))
+        }
     };
-    let is_selected = || {
-        let selector = selector.as_ref();
-        selector.is_none_or(|selector| selects(selector, labels))
-    };
-    is_free
-        && !deleting
-        && **of_class == *class
-        && offers.bytes >= wants.bytes
-        && offers.is_block == wants.is_block
-        && offers.access_modes.is_superset(&wants.access_modes)
-        && is_selected()
+    is_free && !deleting && **of_class == *class && offers.serve(wants)
 }
 
 /// Nodes in the volume's zone and region, and Nodes that are in none: kube-scheduler lets those pass.
 fn zones(labels: &Labels) -> Option<Vec<NodeSelectorTerm>> {
     let keys = [ZONE, REGION, BETA_ZONE, BETA_REGION];
-    let asked = keys.into_iter().filter_map(|key| {
-        let values = labels.get(key)?.split("__");
-        let of_nodes = match key {
-            BETA_ZONE => ZONE,
-            BETA_REGION => REGION,
-            other => other,
+    let lacks = |key: &str| requirement(key, Operator::DoesNotExist, [].into_iter());
+    let mut terms = vec![Vec::new()];
+    for key in keys {
+        let Some(value) = labels.get(key) else {
+            continue;
         };
-        Some(requirement(of_nodes, Operator::In, values))
-    });
-    let asked: Vec<_> = asked.collect();
-    if asked.is_empty() {
+        let values: Vec<&str> = value.split("__").map(str::trim).collect();
+        // The scheduler passes over what it cannot read.
+        if values.iter().any(|value| value.is_empty()) {
+            continue;
+        }
+        let among = |key: &str| requirement(key, Operator::In, values.iter().copied());
+        let mut alternatives = vec![vec![among(key)]];
+        // A Node that lacks an old label is asked for the new one.
+        let new = match key {
+            BETA_ZONE => Some(ZONE),
+            BETA_REGION => Some(REGION),
+            _ => None,
+        };
+        if let Some(new) = new {
+            alternatives.push(vec![among(new), lacks(key)]);
+        }
+        let both = terms.iter().flat_map(|term: &Vec<Requirement>| {
+            let alternatives = alternatives.iter();
+            alternatives.map(move |one| [term.as_slice(), one.as_slice()].concat())
+        });
+        terms = both.collect();
+    }
+    if terms == [vec![]] {
         return None;
     }
-    let nowhere = keys.map(|key| requirement(key, Operator::DoesNotExist, [].into_iter()));
+    terms.push(keys.map(lacks).to_vec());
     let term = |match_expressions| NodeSelectorTerm {
         match_expressions,
         match_fields: Vec::new(),
     };
-    Some(vec![term(asked), term(nowhere.to_vec())])
+    Some(terms.into_iter().map(term).collect())
 }
 
 fn requirement<'a>(

@@ -208,6 +208,27 @@ fn r27_a_pod_that_is_resized_counts_with_the_largest_of_spec_and_status() {
 }
 
 #[test]
+fn v3_a_limit_of_the_pod_is_its_request_where_no_container_asks() {
+    let of = |container: Value| {
+        let pod = spec(json!({
+            "resources": {"limits": {"cpu": "6", "hugepages-2Mi": "8Mi"}},
+            "containers": [{"resources": container}, {}],
+        }));
+        let requests = &pod.requests;
+        (
+            requests.milli_cores,
+            requests.extended("hugepages-2Mi") >> 20,
+        )
+    };
+    assert_eq!(of(json!({})), (6000, 8));
+    assert_eq!(of(json!({"requests": {"cpu": "250m"}})), (250, 8));
+    assert_eq!(
+        of(json!({"limits": {"cpu": "1", "hugepages-2Mi": "4Mi"}})),
+        (1000, 8)
+    );
+}
+
+#[test]
 fn r27_requests_of_the_pod_as_a_whole_are_resized_too() {
     let of = |status: Value| {
         let pod = facts(json!({

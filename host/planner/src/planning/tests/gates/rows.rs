@@ -9,7 +9,7 @@ pub(super) enum Gate {
     Gone(fn() -> Delta),
 }
 
-pub(super) const GATES: [(&str, Gate); 40] = [
+pub(super) const GATES: [(&str, Gate); 41] = [
     ("nothing", Gate::Scene(|_| ())),
     (
         "just started",
@@ -54,6 +54,15 @@ pub(super) const GATES: [(&str, Gate); 40] = [
     (
         "another one is off",
         Gate::Scene(|scene| scene.hypervisor("beta").online = false),
+    ),
+    (
+        "its own is unknown",
+        Gate::Scene(|scene| {
+            scene.hypervisor("alpha").online = false;
+            for guest in scene.inventory.guests.values_mut() {
+                guest.status = GuestStatus::Unknown;
+            }
+        }),
     ),
     ("no key", Gate::Scene(|scene| scene.host.key_known = false)),
     (
