@@ -135,6 +135,7 @@ impl Schedule {
 struct DebugPlan<'a> {
     now: jiff::Timestamp,
     plan: Option<&'a Plan>,
+    findings: &'a [crate::judge::Finding],
     world: &'a World,
 }
 
@@ -521,6 +522,7 @@ impl Autoscaler {
         let shown = DebugPlan {
             now: self.clock.now(),
             plan,
+            findings: self.reporter.findings(),
             world: &self.world,
         };
         let json = serde_json::to_vec(&shown)

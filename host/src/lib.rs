@@ -23,6 +23,7 @@ pub mod observe;
 
 pub mod act;
 
+pub mod judge;
 pub mod reporter;
 
 pub mod kube;

@@ -26,7 +26,7 @@ use crate::pve::error::Meaning;
 use crate::pve::inventory::Inventory;
 use crate::pve::limits::Concurrency;
 use crate::pve::machine::Permissions;
-use crate::pve::preflight::{Excess, Scope, excess};
+use crate::pve::preflight::{Excess, Missing, Scope, excess};
 use crate::pve::template::Placement;
 
 /// Longer than a healthy cluster takes. A cluster that hangs must not hold up the others.
@@ -35,8 +35,9 @@ const INVENTORY_DEADLINE: Duration = Duration::from_secs(8);
 /// For Proxmox's version, which is for people.
 const VERSION_DEADLINE: Duration = Duration::from_secs(2);
 
-/// Templates change when people change them; each costs a request.
-const TEMPLATES_MAX_AGE: Duration = Duration::from_secs(60);
+/// Templates change when people change them; each costs a request. Less than the time between two ticks, so that a template
+/// that is gone is said by the second look.
+const TEMPLATES_MAX_AGE: Duration = Duration::from_secs(8);
 
 /// kproxide asks at the start and then this often what the credentials may do. It is for people, and changes rarely.
 const PERMISSIONS_MAX_AGE: Duration = Duration::from_secs(60 * 60);
@@ -93,12 +94,34 @@ struct Cluster {
     details: Details,
     /// What the credentials may do without need, for people. Empty: they fit.
     excess: Option<String>,
-    /// What the credentials lack, with the commands that grant it. `None`: nothing is known to lack.
-    lacking: Option<String>,
+    /// `None`: nothing is known to lack.
+    lacking: Option<Lacking>,
     /// Why those in use are not the ones in the Secret. `None`: they are.
     unused: Option<String>,
     /// From when on both are asked again; at once if they never were.
     excess_due: Option<Instant>,
+}
+
+/// Privileges that the credentials of a cluster do not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lacking {
+    pub message: String,
+    /// For a root shell on any of its servers.
+    pub commands: Vec<String>,
+}
+
+impl Lacking {
+    /// `None`: nothing is missing.
+    pub(crate) fn of(gaps: &[Missing]) -> Option<Self> {
+        let texts: Vec<String> = gaps.iter().map(ToString::to_string).collect();
+        (!texts.is_empty()).then(|| Self {
+            message: format!(
+                "the credentials may not do what machines need. {}",
+                texts.join("; ")
+            ),
+            commands: gaps.iter().flat_map(|gap| gap.pveum.clone()).collect(),
+        })
+    }
 }
 
 /// What the classes of pools want of a cluster.
@@ -239,7 +262,7 @@ impl Clusters {
     }
 
     /// What the credentials of each cluster lack, with the commands that grant it.
-    pub fn lacking(&self) -> BTreeMap<ClusterName, String> {
+    pub fn lacking(&self) -> BTreeMap<ClusterName, Lacking> {
         self.told(|cluster| cluster.lacking.clone())
     }
 
@@ -248,7 +271,7 @@ impl Clusters {
         self.told(|cluster| cluster.unused.clone())
     }
 
-    fn told(&self, of: impl Fn(&Cluster) -> Option<String>) -> BTreeMap<ClusterName, String> {
+    fn told<T>(&self, of: impl Fn(&Cluster) -> Option<T>) -> BTreeMap<ClusterName, T> {
         let state = self.lock();
         let clusters = state.clusters.iter();
         let told = clusters.filter_map(|(name, cluster)| Some((name.clone(), of(cluster)?)));
@@ -316,7 +339,10 @@ impl Clusters {
         let client = match client {
             Ok(client) => client,
             // It could not be built: the CA file, say, cannot be read.
-            Err(problem) => return self.unreachable(name, problem, Some(Trouble::Certificate)),
+            Err(problem) => {
+                let trouble = Some(Trouble::Certificate);
+                return self.unreachable(name, (problem, Vec::new()), trouble);
+            }
         };
         let taken_at = clock.now();
         match timeout(INVENTORY_DEADLINE, client.inventory()).await {
@@ -330,6 +356,7 @@ impl Clusters {
                 if let Some(Ok(Ok(held))) = &held
                     && let Some(gap) = blindness(&client, held, &pool).await
                 {
+                    let mut commands = gap.pveum.clone();
                     let (problem, trouble) = match inventory.pools.contains(&pool) {
                         true => (
                             format!(
@@ -344,7 +371,10 @@ impl Clusters {
                             Trouble::NoPool,
                         ),
                     };
-                    return self.unreachable(name, problem, Some(trouble));
+                    if trouble == Trouble::NoPool {
+                        commands.insert(0, make_pool(&pool));
+                    }
+                    return self.unreachable(name, (problem, commands), Some(trouble));
                 }
                 let silent = last.hypervisors.iter();
                 let silent = silent.filter(|(_, facts)| facts.problem.is_some());
@@ -376,6 +406,7 @@ impl Clusters {
                 let mut facts = inventory_facts(&inventory, templates.clone(), taken_at);
                 if let Some(problem) = missing_pool(&client, &inventory, &pool).await {
                     facts.problem = Some(problem);
+                    facts.commands = vec![make_pool(&pool)];
                     facts.trouble = Some(Trouble::NoPool);
                 }
                 let lacking = match &held {
@@ -428,14 +459,18 @@ impl Clusters {
                 let nothing_but_looking = Scope::default();
                 let problem = timeout(
                     INVENTORY_DEADLINE,
-                    client.explained(&error, &nothing_but_looking),
+                    client.explained_with_commands(&error, &nothing_but_looking),
                 );
-                let problem = problem.await.unwrap_or_else(|_| error.chain());
+                let problem = problem.await;
+                let problem = problem.unwrap_or_else(|_| (error.chain(), Vec::new()));
                 self.unreachable(name, problem, trouble(&error.meaning))
             }
             Err(_) => self.unreachable(
                 name,
-                format!("no answer within {} s", INVENTORY_DEADLINE.as_secs()),
+                (
+                    format!("no answer within {} s", INVENTORY_DEADLINE.as_secs()),
+                    Vec::new(),
+                ),
                 None,
             ),
         }
@@ -445,7 +480,7 @@ impl Clusters {
     fn unreachable(
         &self,
         name: &ClusterName,
-        problem: String,
+        (problem, commands): (String, Vec<String>),
         trouble: Option<Trouble>,
     ) -> Option<InventoryFacts> {
         let mut state = self.lock();
@@ -459,6 +494,7 @@ impl Clusters {
         facts.reachable = false;
         facts.complete = false;
         (facts.problem, facts.trouble) = (Some(problem), trouble);
+        facts.commands = commands;
         Some(facts.clone())
     }
 
@@ -507,6 +543,10 @@ async fn read_templates(
     found.await.into_iter().collect()
 }
 
+fn make_pool(pool: &str) -> String {
+    format!("pveum pool add {pool}")
+}
+
 /// A VM of the pool was listed at the last look and is not now.
 fn misses_machines(last: &InventoryFacts, inventory: &Inventory, pool: &str) -> bool {
     last.guests.iter().any(|(vmid, guest)| {
@@ -543,21 +583,14 @@ async fn missing_pool(client: &Client, inventory: &Inventory, pool: &str) -> Opt
 }
 
 /// What the credentials lack for it, in words.
-async fn lacking(client: &Client, scope: &Scope, held: &Permissions) -> Option<String> {
+async fn lacking(client: &Client, scope: &Scope, held: &Permissions) -> Option<Lacking> {
     let gaps = timeout(PERMISSIONS_DEADLINE, client.lacking(scope, held)).await;
-    let gaps = gaps.ok()?.ok()?;
-    let gaps: Vec<String> = gaps.iter().map(ToString::to_string).collect();
-    (!gaps.is_empty()).then(|| {
-        format!(
-            "the credentials may not do what machines need. {}",
-            gaps.join("; ")
-        )
-    })
+    Lacking::of(&gaps.ok()?.ok()?)
 }
 
 /// What the credentials lack to see the machines. Proxmox leaves VMs that they may not see out of its lists, so that
 /// all of them seem gone.
-async fn blindness(client: &Client, held: &Permissions, pool: &str) -> Option<String> {
+async fn blindness(client: &Client, held: &Permissions, pool: &str) -> Option<Missing> {
     const SEES: &str = "VM.Audit";
     let of_pool = format!("/pool/{pool}");
     let sees = |path: &str| held.get(path).is_some_and(|held| held.contains_key(SEES));
@@ -570,8 +603,7 @@ async fn blindness(client: &Client, held: &Permissions, pool: &str) -> Option<St
     };
     let gaps = timeout(PERMISSIONS_DEADLINE, client.missing_privileges(&scope)).await;
     let gaps = gaps.ok()?.ok()?;
-    let gap = gaps.iter().find(|gap| gap.path == of_pool)?;
-    Some(gap.to_string())
+    gaps.into_iter().find(|gap| gap.path == of_pool)
 }
 
 /// The templates of a hypervisor that is off or silent stay as they were last seen. Nothing is cloned from them until it

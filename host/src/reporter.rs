@@ -3,12 +3,12 @@
 //!
 //! Reason words are Cluster Autoscaler's where it has one, because people search for them.
 
-pub(crate) mod credentials;
+pub(crate) mod conditions;
 mod gauges;
-pub(crate) mod judging;
+mod holding;
+mod judging;
 pub(crate) mod policies;
 mod provisioning;
-pub(crate) mod reasons;
 mod reload;
 mod said;
 mod scaling;
@@ -26,17 +26,19 @@ use kproxide_planner::facts::{ClaimCondition, PolicyRef};
 use kproxide_planner::ids::{ClaimName, ClusterName, Digest, Uid};
 use kproxide_planner::plan::Plan;
 use kproxide_planner::report::{
-    AnchorReport, AnchorTrouble, Finding, NodeOutcome, OrphanReport, Report, Severity, Unusable,
+    AnchorReport, AnchorTrouble, NodeOutcome, OrphanReport, Remark, Report, Severity, Unusable,
 };
 use kproxide_planner::world::World;
 
 use crate::act::{ClaimNote, Leftover, RefusedAnchor};
+use crate::judge::{self, Finding, reasons, uses};
 use crate::kube::client::Client;
 use crate::kube::events::{About, Event, Events};
-use crate::kube::status::StatusWriter;
 use crate::metrics::Metrics;
+use crate::observe::Lacking;
 use crate::policy::{Answering, Refusal, Reload, Unfit};
-use judging::uses;
+use conditions::StatusWriter;
+use holding::Holding;
 use provisioning::Launches;
 use reload::ReloadNews;
 use said::Said;
@@ -45,9 +47,9 @@ use turns::Turns;
 /// kproxide launches and destroys nothing: the ownership key is missing, or was replaced.
 const KEY_PROBLEM: &str = reasons::KEY_UNUSABLE.word;
 /// Removals of this pool wait, because the breaker's allowance is used up.
-const WAITING: &str = "RemovalsWait";
+const WAITING: &str = reasons::REMOVALS_WAIT.word;
 /// No pod used too many of the pool's machines.
-const LAUNCHES_PAUSED: &str = "LaunchesPaused";
+const LAUNCHES_PAUSED: &str = reasons::LAUNCHES_PAUSED.word;
 /// A claim's launch has failed.
 const LAUNCH_FAILED: &str = "FailedToScaleUpGroup";
 /// kproxide removes nothing: too many machines went bad at once.
@@ -95,8 +97,11 @@ pub struct Reporter {
     excess: BTreeMap<ClusterName, String>,
     /// The pools that were told of it, and how.
     excess_reported: BTreeSet<(ClusterName, About, String)>,
+    holding: Holding,
+    /// What is so, since the last tick.
+    findings: Vec<Finding>,
     /// What the credentials of each Proxmox cluster lack. No entry: nothing is known to lack.
-    lacking: BTreeMap<ClusterName, String>,
+    lacking: BTreeMap<ClusterName, Lacking>,
     /// Why the credentials in use of a Proxmox cluster are not those in its Secret. No entry: they are.
     unused: BTreeMap<ClusterName, String>,
     /// Why files of join scripts cannot be read, by their paths.
@@ -114,14 +119,6 @@ fn anchor_reason(anchor: &AnchorReport) -> &'static str {
         AnchorTrouble::Unproven => ANCHOR_UNPROVEN,
         AnchorTrouble::Foreign => ANCHOR_FOREIGN,
     }
-}
-
-/// A plan on an outdated Ledger may call a mark foreign that another leader has written. So only what the present
-/// Ledger says is reported.
-fn is_known(anchor: &AnchorReport, world: &World) -> bool {
-    let mut rows = world.ledger().into_iter().flat_map(|it| &it.anchors);
-    anchor.trouble != AnchorTrouble::Foreign
-        || rows.any(|row| row.cluster == anchor.cluster && row.foreign.is_some())
 }
 
 impl Reporter {
@@ -148,6 +145,8 @@ impl Reporter {
             refusals_reported: BTreeSet::new(),
             excess: BTreeMap::new(),
             excess_reported: BTreeSet::new(),
+            holding: Holding::default(),
+            findings: Vec::new(),
             lacking: BTreeMap::new(),
             unused: BTreeMap::new(),
             join_problems: BTreeMap::new(),
@@ -155,6 +154,11 @@ impl Reporter {
             launches: Launches::default(),
             claims_ready: BTreeMap::new(),
         }
+    }
+
+    /// What is so, as the last tick saw it.
+    pub fn findings(&self) -> &[Finding] {
+        &self.findings
     }
 
     /// A new term as leader begins. Another leader may have written other statuses in between.
@@ -201,10 +205,10 @@ impl Reporter {
             self.orphan(orphan, world, now);
         }
         self.report_refusals(world, now);
-        self.report_excess(world);
-        self.report_unused(world, now);
         let failures = policies::by_pool(policy_failures);
         self.report_failures(&failures, world, now);
+        self.judge(&plan.report, &failures, world, now);
+        self.report_credentials(world, now);
         // The condition Ready of each pool says why. This one lasts too short a time for a look at it.
         for (name, why) in unusable {
             if let (Unusable::LaunchesPaused { .. }, Some(pool)) = (why, world.pools().get(name)) {
@@ -217,8 +221,9 @@ impl Reporter {
                 self.warn(About::pool(name, &pool.existence.uid), WAITING, wait, now);
             }
         }
-        self.freeze(frozen.as_deref(), world, now);
-        let anchors = anchors.iter().filter(|anchor| is_known(anchor, world));
+        let frozen = frozen.as_ref().map(|it| &*it.message);
+        self.freeze(frozen, world, now);
+        let anchors = anchors.iter().filter(|it| judge::is_known(it, world));
         let anchors: Vec<_> = anchors.collect();
         for anchor in &anchors {
             self.anchor(anchor, world, now);
@@ -249,7 +254,7 @@ impl Reporter {
                 self.events.say(event);
             }
         }
-        for Finding {
+        for Remark {
             severity,
             about,
             message,
@@ -271,19 +276,12 @@ impl Reporter {
                 ),
             }
         }
-        self.measure(&plan.report, &anchors, world);
+        self.measure(&plan.report, &anchors, world, now);
         self.follow_launches(world);
         if let Some(kube) = self.kube.clone()
             && tokio::time::timeout(
                 STATUS_DEADLINE,
-                self.write_statuses(
-                    &kube,
-                    (&failures, &policies::failed(&plan.report)),
-                    frozen.as_deref(),
-                    &anchors,
-                    world,
-                    now,
-                ),
+                self.write_statuses(&kube, &policies::failed(&plan.report), world, now),
             )
             .await
             .is_err()

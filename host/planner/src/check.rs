@@ -21,7 +21,7 @@ use crate::ids::{ClaimName, ClusterName, HypervisorId, PoolName, Vmid, is_dns_la
 use crate::limits::{Limits, MOST_ENTRIES};
 use crate::numbers::FORBIDDEN_VMID;
 use crate::plan::{Adoption, Launch, Plan, Verdict};
-use crate::report::{Finding, Severity};
+use crate::report::{Remark, Severity};
 pub use crate::violation::Violation;
 use crate::world::World;
 
@@ -203,8 +203,8 @@ fn ledger_of(world: &World, plan: &Plan) -> LedgerFacts {
     ledger.cloned().unwrap_or_default()
 }
 
-fn defect(claim: &ClaimName, verb: &str, violation: &Violation) -> Finding {
-    Finding {
+fn defect(claim: &ClaimName, verb: &str, violation: &Violation) -> Remark {
+    Remark {
         severity: Severity::Defect,
         about: format!("NodeClaim/{claim}"),
         message: format!("not {verb}: {violation}"),

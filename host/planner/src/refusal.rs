@@ -45,6 +45,8 @@ pub enum Refusal {
         cluster: Option<ClusterName>,
     },
     TemplateStays(String),
+    /// The join script of its class would never run.
+    NoAgent(Vmid),
     ClassGone,
     NoStorage(StorageName),
     StorageInactive(StorageName),
@@ -182,6 +184,10 @@ impl fmt::Display for Refusal {
             Self::TemplateStays(template) => write!(
                 f,
                 "template {template} is on another hypervisor's local storage"
+            ),
+            Self::NoAgent(template) => write!(
+                f,
+                "template {template} has no guest agent, by which the join script runs: `qm set {template} --agent 1`"
             ),
             Self::ClassGone => f.write_str("its class is gone"),
             Self::NoStorage(storage) => write!(

@@ -38,7 +38,7 @@ pub struct Report {
     /// Set if kproxide removes nothing because too many machines went bad at once: what it saw, and what a person can
     /// do.
     #[serde(default)]
-    pub frozen: Option<String>,
+    pub frozen: Option<Frozen>,
     /// Proxmox clusters whose anchor is not in order, and what kproxide does not do there because of it.
     #[serde(default)]
     pub anchors: Vec<AnchorReport>,
@@ -49,7 +49,7 @@ pub struct Report {
     #[serde(default)]
     pub orphans: Vec<OrphanReport>,
     /// Proposals that `check` dropped, and anything odd in the input.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<Remark>,
 }
 
 /// Pods of one shape that no Node takes.
@@ -138,10 +138,20 @@ pub struct PolicyFailure {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Frozen {
+    pub message: String,
+    /// The lines of the message that a person can type.
+    pub commands: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AnchorReport {
     pub cluster: ClusterName,
     pub trouble: AnchorTrouble,
     pub message: String,
+    /// The lines of the message that a person can type.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub commands: Vec<String>,
 }
 
 /// What is wrong with an anchor, and what kproxide does not do because of it.
@@ -170,7 +180,7 @@ pub struct OrphanReport {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Finding {
+pub struct Remark {
     pub severity: Severity,
     /// What it is about, such as `NodePool/workers`.
     pub about: String,
@@ -250,7 +260,7 @@ impl fmt::Display for Severity {
     }
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for Remark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}: {}", self.severity, self.about, self.message)
     }

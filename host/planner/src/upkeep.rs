@@ -15,7 +15,7 @@ use crate::ids::ClaimName;
 use crate::ledger::{MOST_STATES, RESERVATION_LASTS, is_absent, is_of_claim, pause_after};
 use crate::loops;
 use crate::mutants::{Mutant, broken};
-use crate::report::{Finding, Severity};
+use crate::report::{Remark, Frozen, Severity};
 use crate::time::later;
 use crate::world::World;
 
@@ -28,9 +28,9 @@ const BACKOFF_MEMORY: SignedDuration = SignedDuration::from_hours(3);
 /// Brings the Ledger in line with the claims that exist. The result is what must stand before anything is launched.
 pub(crate) struct Upkeep {
     pub(crate) ledger: LedgerFacts,
-    pub(crate) findings: Vec<Finding>,
+    pub(crate) findings: Vec<Remark>,
     /// Nothing is removed: what a person has to know.
-    pub(crate) frozen: Option<String>,
+    pub(crate) frozen: Option<Frozen>,
     pub(crate) anchors: anchor::Review,
     /// When time alone will change it.
     pub(crate) wake_at: Option<Timestamp>,
@@ -167,7 +167,7 @@ impl Upkeep {
                 ),
             },
         };
-        self.findings.push(Finding {
+        self.findings.push(Remark {
             severity: Severity::Warning,
             about: format!("NodeClaim/{claim}"),
             message,
@@ -188,7 +188,7 @@ impl Upkeep {
         let unknown: Vec<_> = world.claims().iter().filter(is_unknown).collect();
         for (name, claim) in unknown {
             self.ledger.entries.push(entry_of(name, claim));
-            self.findings.push(Finding {
+            self.findings.push(Remark {
                 severity: Severity::Notice,
                 about: format!("NodeClaim/{name}"),
                 message: "the Ledger did not know this NodeClaim. It counts again".to_owned(),
@@ -216,7 +216,7 @@ impl Upkeep {
         rows.dedup_by_key(|row| key(row));
         if rows.len() > MOST_STATES {
             rows.truncate(MOST_STATES);
-            self.findings.push(Finding {
+            self.findings.push(Remark {
                 severity: Severity::Warning,
                 about: "Ledger".to_owned(),
                 message: format!("policies keep more than {MOST_STATES} states. kproxide dropped those of the last pools by name"),

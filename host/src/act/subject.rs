@@ -43,10 +43,12 @@ impl Surroundings {
         let inventory = world.inventories().get(&claim.spec.cluster);
         let answers = inventory.is_none_or(|inventory| inventory.answers(hypervisor));
         let is_another = node.map(|node| &node.facts.uid) != claim.status.node_uid.as_ref();
-        let now = context.clock.now();
-        let differs = node.is_some_and(|node| ready_differs(&claim.status, node.facts, now));
+        let server_is_off = inventory.is_some_and(|inventory| inventory.is_off(hypervisor));
+        let differs =
+            node.is_some_and(|node| ready_differs(&claim.status, node.facts, server_is_off));
         surroundings.hint = Hint {
             declared_off: is_declared && !answers,
+            server_is_off,
             node_changed: is_another || differs,
             registering: joining
                 .map(|node| registering(world, &node))

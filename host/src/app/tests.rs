@@ -38,6 +38,8 @@ mod strangers;
 mod unrest;
 mod versions;
 
+pub(crate) use degraded::wide;
+
 /// Enough for a machine from nothing to its Node.
 pub(crate) const MACHINE: Duration = Duration::from_secs(10 * 60);
 

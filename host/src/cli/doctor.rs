@@ -14,9 +14,8 @@ use crate::args::{DoctorArgs, FailOn, Format};
 use crate::clock::Clock;
 #[cfg(feature = "init")]
 use crate::doctor::Report;
-use crate::doctor::{
-    Files, Finding, Installation, Level, Scripts, Sources, Values, check_pod, examine,
-};
+use crate::doctor::{Files, Installation, Scripts, Sources, Values, check_pod, examine};
+use crate::judge::{Finding, Level};
 use crate::kube::access::Account;
 use crate::kube::client::{Client, ConnectError};
 use crate::kube::manifest::BadInput;

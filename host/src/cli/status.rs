@@ -11,8 +11,8 @@ use super::exit::Mistake;
 use super::plan::{done, given, is_coloured, print, scene, told};
 use crate::args::{Format, StatusArgs, WhatIf};
 use crate::chain::chain;
-use crate::doctor::reasons::{LEADER_SILENT, NO_LEADER, NOT_LISTED};
-use crate::doctor::{Finding, Group};
+use crate::judge::reasons::{LEADER_SILENT, NO_LEADER, NOT_LISTED};
+use crate::judge::{self, Finding, Group};
 use crate::kube::client::Client;
 use crate::kube::manifest::{NotListed, Object, each};
 use crate::policy::Library;
@@ -21,6 +21,8 @@ use crate::whatif::{self, Input, NoAnswer};
 
 /// With -w. The controller shows its plan once a second at most.
 const AGAIN: Duration = Duration::from_secs(2);
+/// Their conditions are findings. Those of NodeClaims are judged with their Nodes.
+const SHOWN: [&str; 3] = ["ProxmoxCluster", "NodeClass", "NodePool"];
 /// For each list of conditions.
 const LIST_DEADLINE: Duration = Duration::from_secs(5);
 /// Whose conditions are shown.
@@ -113,8 +115,10 @@ async fn looked(args: &StatusArgs, policies: &Library) -> Result<Screen, Box<dyn
         false => None,
     };
     let is_told = told.is_some();
+    let mut findings = None;
     let (input, objects, source, decisions) = match told {
-        Some(told) => {
+        Some(mut told) => {
+            findings = told.world.findings.take();
             let input = Input {
                 saved: Some(told.world),
                 ..Input::default()
@@ -145,12 +149,22 @@ async fn looked(args: &StatusArgs, policies: &Library) -> Result<Screen, Box<dyn
         Some(plan) => plan,
         None => whatif::plan(&scene.world, scene.now, policies).await.0,
     };
+    // A saved answer of the controller has what it found.
+    let found = findings.or_else(|| scene.findings.take());
+    let mut findings = found.unwrap_or_else(|| {
+        let stored = objects.iter().filter(|it| SHOWN.contains(&it.kind()));
+        let stored = stored.flat_map(|it| judge::of_conditions(it, &plan.report));
+        stored
+            .chain(judge::of_machines(&scene.world, scene.assumes_hypervisors))
+            .collect()
+    });
+    findings.extend(unseen);
     Ok(Screen::of(Seen {
         scene: &scene,
         plan: &plan,
         decisions: &decisions,
         objects: &objects,
-        unseen,
+        findings,
         source,
         is_computed,
     }))

@@ -9,15 +9,16 @@ use kproxide_planner::ids::ClusterName;
 use kproxide_planner::world::World;
 use tokio::time::timeout;
 
-use super::finding::{Finding, Group};
-use super::{Sources, named, reasons};
+use super::Sources;
 use crate::autoscaler::clock_off;
 use crate::chain::chain;
+use crate::judge::reasons::INVALID_SETTINGS;
+use crate::judge::{Finding, Group};
+use crate::judge::{named, reasons};
 use crate::kube::client::Client;
 use crate::kube::convert::ClusterConnection;
 use crate::kube::manifest::{NotListed, Object, changes, each, refuse};
 use crate::kube::watch::Change;
-use crate::reporter::reasons::INVALID_SETTINGS;
 
 /// For one answer of Kubernetes.
 pub(super) const KUBERNETES_DEADLINE: Duration = Duration::from_secs(5);

@@ -5,9 +5,10 @@ use kube::ResourceExt as _;
 use serde_json::Value;
 use tokio::time::timeout;
 
+use super::Sources;
 use super::cluster::KUBERNETES_DEADLINE;
-use super::finding::{Finding, Group};
-use super::{Sources, named, reasons};
+use crate::judge::{Finding, Group};
+use crate::judge::{named, reasons};
 use crate::kube::crd::crds;
 
 const PATH: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";

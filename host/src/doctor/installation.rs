@@ -10,8 +10,9 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use super::cluster::KUBERNETES_DEADLINE;
-use super::finding::{Finding, Group, Level};
-use super::{named, pod, reasons};
+use super::pod;
+use crate::judge::{Finding, Group, Level};
+use crate::judge::{named, reasons};
 use crate::kube::access::Account;
 use crate::kube::client::Client;
 use crate::whatif::holder;
@@ -197,12 +198,11 @@ impl Installation {
         let group = Group::Kubernetes;
         if deployment["spec"]["replicas"] == 0 {
             let object = named("Deployment", format!("{namespace}/{name}"));
-            let text = format!(
-                "spec.replicas is 0, so no replica leads: `kubectl scale deployment {name} --namespace {namespace} --replicas 1`"
-            );
-            let reason = &reasons::NO_LEADER;
-            self.findings
-                .push(Finding::error(group, object, reason, text));
+            let text = "spec.replicas is 0, so no replica leads";
+            let command =
+                format!("kubectl scale deployment {name} --namespace {namespace} --replicas 1");
+            let finding = Finding::error(group, object, &reasons::NO_LEADER, text);
+            self.findings.push(finding.typing([command]));
             return;
         }
         let args = deployment["spec"]["template"]["spec"]["containers"][0]["args"].as_array();
@@ -229,10 +229,9 @@ impl Installation {
             }
             Some(_) | None => return,
         };
-        let text = format!("{finding}. See `kubectl get pods,leases --namespace {namespace}`");
-        let reason = &reasons::NO_LEADER;
-        self.findings
-            .push(Finding::error(group, object, reason, text));
+        let command = format!("kubectl get pods,leases --namespace {namespace}");
+        let finding = Finding::error(group, object, &reasons::NO_LEADER, finding);
+        self.findings.push(finding.typing([command]));
     }
 
     /// Why no pod of the controller has a Node: Node by Node, and in the scheduler's words.

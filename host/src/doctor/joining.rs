@@ -15,12 +15,13 @@ use tokio::net::TcpStream;
 use tokio::process::Command;
 use tokio::time::timeout;
 
+use super::Sources;
 use super::cluster::KUBERNETES_DEADLINE;
-use super::finding::{Finding, Group, Level};
 use super::installation::Files;
-use super::{Sources, named, reasons};
 use crate::act::read_script;
 use crate::hex::hex;
+use crate::judge::{Finding, Group, Level};
+use crate::judge::{named, reasons};
 use crate::kube::client::Client;
 
 /// For the server that a script names, and for the shell that reads it.
@@ -124,20 +125,17 @@ impl Script<'_> {
         }
         if let Some(token) = bootstrap_token(self.text) {
             let kube = sources.kube.as_ref();
-            let another = format!(
-                "Make another one: `{} token create --ttl 0`",
-                maker(self.text)
-            );
+            let another = format!("{} token create --ttl 0", maker(self.text));
             findings.extend(match lasts(kube, &token, sources.clock.now()).await {
                 Lasts::Over(problem) => {
-                    Some(error(&reasons::JOIN_TOKEN, format!("{problem}. {another}")))
+                    Some(error(&reasons::JOIN_TOKEN, problem).typing([another]))
                 }
                 Lasts::Until(until) => {
                     let text = format!(
-                        "the bootstrap token {token} expires at {until:.0}, and then no new machine joins. {another}"
+                        "the bootstrap token {token} expires at {until:.0}, and then no new machine joins"
                     );
                     let level = Level::Warning;
-                    let finding = error(&reasons::JOIN_TOKEN_EXPIRES, text);
+                    let finding = error(&reasons::JOIN_TOKEN_EXPIRES, text).typing([another]);
                     Some(Finding { level, ..finding })
                 }
                 Lasts::Unknown => None,

@@ -1,22 +1,18 @@
 //! `kproxide doctor`: what keeps kproxide from making machines, found before the first launch. It only reads.
 //!
-//! Most checks are the functions that judge conditions ([`crate::reporter::judging`]), on a world that is read once. The
-//! others ask what the controller learns only when it is too late, or never. They run side by side, each with a deadline.
+//! Most of it is what the one judge says ([`crate::judge`]) of a world that is read once. The others ask what the controller learns only when it is too late, or never. They run side by side, each with a deadline.
 
 mod cluster;
 mod definitions;
-mod finding;
 mod installation;
 mod joining;
 mod judged;
 mod nodes;
 mod pod;
 mod proxmox;
-pub(crate) mod reasons;
 mod release;
 mod report;
 mod rights;
-mod room;
 mod templates;
 #[cfg(test)]
 mod tests;
@@ -28,6 +24,7 @@ use tokio::time::timeout;
 
 use crate::app::ownership::problem_of;
 use crate::clock::Clock;
+use crate::judge::{Finding, Group, reasons};
 use crate::kube::access::Account;
 use crate::kube::client::Client;
 use crate::kube::manifest::Object;
@@ -35,10 +32,8 @@ use crate::observe::Connect;
 use crate::policy::Library;
 
 pub use cluster::NoKubernetes;
-pub use finding::{Finding, Group, Level};
 pub use installation::{Files, Installation};
 pub use joining::Scripts;
-pub(crate) use judged::of_conditions;
 pub use pod::check as check_pod;
 pub use report::{Report, Summary};
 pub use values::Values;
@@ -98,8 +93,6 @@ pub async fn examine(
             "there is none, so kproxide makes no machine",
         ));
     }
-    let sees_books = sources.kube.is_some();
-    findings.extend(room::check(&world, sees_books, sources.clock.now()));
     findings.extend(nodes::check(&world, &seen));
     findings.extend(looks.into_iter().flat_map(|look| look.findings));
     findings.extend(scripts);
@@ -114,9 +107,4 @@ async fn key_problem(sources: &Sources) -> Option<String> {
     let kube = sources.kube.as_ref()?;
     let asked = problem_of(kube, &sources.namespace, &sources.name);
     timeout(KUBERNETES_DEADLINE, asked).await.ok()?.ok()?
-}
-
-/// Objects are named as kubectl takes them.
-fn named(kind: &str, name: impl std::fmt::Display) -> String {
-    format!("{kind}/{name}")
 }

@@ -2,16 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use kproxide_planner::keys::{CLAIM, UNREGISTERED_TAINT};
 use kproxide_planner::world::{NodeView, World};
 
 use super::cluster::Seen;
-use super::finding::{Finding, Group};
-use super::{named, reasons};
+use crate::judge::{Finding, Group, named, reasons};
 
 pub(super) fn check(world: &World, seen: &Seen) -> Vec<Finding> {
     let mut findings = twins(seen);
-    findings.extend(without_claim(world));
     findings.extend(drivers(world, seen));
     findings
 }
@@ -30,62 +27,6 @@ fn twins(seen: &Seen) -> Vec<Finding> {
             Finding::warning(Group::Nodes, object, &reasons::MACHINE_ID_TWICE, text)
         })
         .collect()
-}
-
-/// Nodes with our label, our taint or the name of a VM in our Proxmox pool, and no claim.
-fn without_claim(world: &World) -> Vec<Finding> {
-    let is_claimed = |name: &str| {
-        let mut claims = world.claims().iter();
-        claims.any(|(claim, facts)| {
-            let node = world.node_of(facts);
-            claim.as_str() == name || node.is_some_and(|node| node.name().as_str() == name)
-        })
-    };
-    let is_vm = |name: &str| {
-        let mut inventories = world.inventories().iter();
-        inventories.any(|(cluster, inventory)| {
-            let pool = world.clusters().get(cluster).map(|facts| &facts.pool);
-            let mut guests = inventory.guests.values();
-            guests.any(|guest| {
-                guest.name.as_deref() == Some(name)
-                    && guest.pool.as_ref() == pool
-                    && !guest.template
-            })
-        })
-    };
-    let mut findings = Vec::new();
-    for node in world.nodes() {
-        let name = node.name().as_str();
-        let label = node.facts.labels.get(CLAIM);
-        let is_tainted = node.facts.taints.iter();
-        let is_tainted = is_tainted
-            .clone()
-            .any(|taint| &*taint.key == UNREGISTERED_TAINT);
-        let of_label = label.is_some_and(|claim| {
-            let mut claims = world.claims().keys();
-            !claims.any(|it| it.as_str() == &**claim)
-        });
-        let sign = match (of_label, is_tainted, is_vm(name)) {
-            (true, _, _) => format!("has the label {CLAIM}"),
-            (false, true, _) => format!("has the taint {UNREGISTERED_TAINT}"),
-            (false, false, true) => "is a VM of the Proxmox pool".to_owned(),
-            (false, false, false) => continue,
-        };
-        if is_claimed(name) {
-            continue;
-        }
-        let text = format!(
-            "the Node {sign}, and no NodeClaim has it. If its machine is gone: `kubectl delete node {name}`"
-        );
-        let object = named("Node", name);
-        findings.push(Finding::warning(
-            Group::Nodes,
-            object,
-            &reasons::NODE_WITHOUT_CLAIM,
-            text,
-        ));
-    }
-    findings
 }
 
 fn drivers(world: &World, seen: &Seen) -> Vec<Finding> {
@@ -121,7 +62,7 @@ fn drivers(world: &World, seen: &Seen) -> Vec<Finding> {
                 let text = format!(
                     "spec.csi: there is no CSIDriver {}; there is {}",
                     setting.driver,
-                    crate::reporter::judging::listed(&there)
+                    crate::judge::listed(&there)
                 );
                 let object = named("NodeClass", name);
                 let reason = &reasons::CSI_DRIVER_MISSING;

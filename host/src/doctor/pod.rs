@@ -11,12 +11,11 @@ use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
 use super::cluster::{KUBERNETES_DEADLINE, NoKubernetes, reach};
-use super::finding::{Finding, Group};
-use super::{named, reasons};
+use crate::judge::listed;
+use crate::judge::{Finding, Group, named, reasons};
 use crate::kube::client::Client;
 use crate::kube::manifest::{Admission, Object, Objects, changes, everything, settle};
 use crate::kube::watch::Change;
-use crate::reporter::judging::listed;
 
 /// The chart's own, so that there is no second list of them.
 const DEFAULTS: &str = include_str!("../../../charts/kproxide/values.yaml");

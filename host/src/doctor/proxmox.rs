@@ -11,14 +11,15 @@ use kproxide_planner::ids::ClusterName;
 use kproxide_planner::world::World;
 use tokio::time::timeout;
 
-use super::finding::{Finding, Group, Level};
-use super::{Sources, named, reasons, templates};
+use super::{Sources, templates};
+use crate::judge::reasons::{CERTIFICATE_UNTRUSTED, UNREACHABLE};
+use crate::judge::{Finding, Group, Level};
+use crate::judge::{named, reasons};
 use crate::kube::convert::ClusterConnection;
-use crate::observe::{self, Clusters, Wanted};
+use crate::observe::{self, Clusters, Lacking, Wanted};
 use crate::pve::client::Client;
 use crate::pve::error::{Error, Meaning};
 use crate::pve::limits::Concurrency;
-use crate::reporter::reasons::{CERTIFICATE_UNTRUSTED, UNREACHABLE};
 
 /// For everything that one Proxmox cluster is asked.
 const CLUSTER_DEADLINE: Duration = Duration::from_secs(10);
@@ -39,7 +40,7 @@ pub(super) struct Look {
     pub(super) name: ClusterName,
     pub(super) facts: InventoryFacts,
     /// What the credentials lack, with the commands that grant it.
-    pub(super) lacking: Option<String>,
+    pub(super) lacking: Option<Lacking>,
     /// What they may do without need.
     pub(super) excess: Option<String>,
     /// Some endpoint has a finding of its own.
@@ -70,9 +71,7 @@ pub(super) async fn look(
             let (facts, mut lacking, excess) = seen;
             let endpoints_fail = findings.iter().any(|it| it.level != Level::Ok);
             // Other releases have other privileges.
-            let is_old = findings
-                .iter()
-                .any(|it| it.reason == reasons::VERSION_OLD.word);
+            let is_old = findings.iter().any(|it| *it.reason == reasons::VERSION_OLD);
             lacking = lacking.filter(|_| !is_old);
             if facts.reachable && !is_old {
                 let client = (sources.connect)(connection, Concurrency::default());
@@ -105,7 +104,7 @@ async fn inventory(
     name: &ClusterName,
     connection: &ClusterConnection,
     wanted: Wanted,
-) -> (InventoryFacts, Option<String>, Option<String>) {
+) -> (InventoryFacts, Option<Lacking>, Option<String>) {
     // One for each, so that a cluster that hangs takes its own time only.
     let clusters = Clusters::new(sources.connect.clone());
     clusters.configure(name, Some(connection.clone()));

@@ -12,9 +12,9 @@ use serde_json::Value;
 
 use super::Sources;
 use super::cluster::{OfHelm, Seen};
-use super::finding::{Finding, Group};
 use super::installation::get;
-use super::{named, reasons};
+use crate::judge::{Finding, Group};
+use crate::judge::{named, reasons};
 
 /// A record holds at most 1 MiB packed, as each Secret does.
 const LARGEST: u64 = 64 << 20;
@@ -42,12 +42,13 @@ pub(super) async fn check(sources: &Sources, seen: &Seen) -> Vec<Finding> {
         for object in of_release.filter(|it| !has.contains(&(it.kind.clone(), it.name.clone()))) {
             let kind = object.kind.to_lowercase();
             let text = format!(
-                "release {release} made it, and its values no longer have it. If you want its machines gone: `kubectl delete {kind} {}`",
-                object.name
+                "release {release} made it, and its values no longer have it. If you want its machines gone, delete it"
             );
+            let command = format!("kubectl delete {kind} {}", object.name);
             let object = named(&object.kind, &object.name);
             let reason = &reasons::LEFT_OVER;
-            findings.push(Finding::warning(Group::Configuration, object, reason, text));
+            let finding = Finding::warning(Group::Configuration, object, reason, text);
+            findings.push(finding.typing([command]));
         }
     }
     findings

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::finding::{Finding, Level};
+use crate::judge::{Finding, Level};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -65,6 +65,7 @@ impl fmt::Display for Report {
                 ..
             } = finding;
             write!(f, "  {level:<8} {object}")?;
+            let reason = reason.word;
             match (level, message.is_empty()) {
                 (Level::Ok, true) => {}
                 (Level::Ok, false) => write!(f, ": {message}")?,
@@ -77,9 +78,8 @@ impl fmt::Display for Report {
             for command in &finding.commands {
                 writeln!(f, "           $ {command}")?;
             }
-            let is_said = finding.remedy.starts_with("The message");
-            if finding.commands.is_empty() && !finding.remedy.is_empty() && !is_said {
-                writeln!(f, "           {}", finding.remedy)?;
+            if finding.commands.is_empty() && !finding.remedy().is_empty() {
+                writeln!(f, "           {}", finding.remedy())?;
             }
         }
         let Summary {

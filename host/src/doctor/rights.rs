@@ -4,10 +4,11 @@ use futures::stream::{self, StreamExt as _};
 use serde_json::Value;
 use tokio::time::timeout;
 
+use super::Sources;
 use super::cluster::KUBERNETES_DEADLINE;
-use super::finding::{Finding, Group};
-use super::{Sources, reasons};
 use crate::chain::chain;
+use crate::judge::reasons;
+use crate::judge::{Finding, Group};
 use crate::kube::access::{Account, Permission, may};
 use crate::kube::error::Error;
 

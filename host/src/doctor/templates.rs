@@ -3,21 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::future::join_all;
-use kproxide_planner::facts::{Drive, InventoryFacts, Join};
+use kproxide_planner::facts::InventoryFacts;
 use kproxide_planner::ids::{ClassName, ClusterName, StorageName};
 use kproxide_planner::world::World;
 
-use super::finding::{Finding, Group};
-use super::{named, reasons};
-use crate::observe::Wanted;
+use crate::judge::listed;
+use crate::judge::{Finding, Group, named, reasons};
+use crate::observe::{Lacking, Wanted};
 use crate::pve::client::Client;
-use crate::reporter::judging::listed;
 
 #[derive(Default)]
 pub(super) struct Told {
     pub(super) findings: Vec<Finding>,
     /// What the credentials lack, with the commands that grant it.
-    pub(super) lacking: Option<String>,
+    pub(super) lacking: Option<Lacking>,
 }
 
 pub(super) async fn check(
@@ -38,7 +37,6 @@ pub(super) async fn check(
     let servers: BTreeSet<String> = servers.map(|(name, _)| name.to_string()).collect();
     let mut uses = Vec::new();
     for (name, class) in world.classes() {
-        let runs_scripts = class.join == Join::GuestExec;
         // A storage that is not there has a finding of its own.
         let is_there = |name: &&StorageName| {
             let mut servers = facts.hypervisors.values();
@@ -73,37 +71,6 @@ pub(super) async fn check(
                     on,
                 });
             }
-            let has_agent = config.raw.get("agent").is_some_and(|agent| {
-                let mut options = agent.split(',');
-                options.any(|option| matches!(option, "1" | "enabled=1"))
-            });
-            let object = named("NodeClass", name);
-            let here = format!("template {vmid} on {}", template.hypervisor);
-            let group = Group::Configuration;
-            if runs_scripts && !has_agent {
-                let text = format!("{here} has no guest agent: `qm set {vmid} --agent 1`");
-                told.findings.push(Finding::error(
-                    group,
-                    object.clone(),
-                    &reasons::NO_AGENT,
-                    text,
-                ));
-            }
-            if !template
-                .disks
-                .iter()
-                .any(|disk| disk.drive == Drive::CloudInit)
-            {
-                let storage = template
-                    .disks
-                    .first()
-                    .map_or("local-lvm", |disk| disk.storage.as_str());
-                let text = format!(
-                    "{here} has no cloud-init drive: `qm set {vmid} --ide2 {storage}:cloudinit`"
-                );
-                told.findings
-                    .push(Finding::error(group, object, &reasons::NO_CLOUD_INIT, text));
-            }
         }
     }
     let Ok(held) = client.permissions(None).await else {
@@ -117,11 +84,7 @@ pub(super) async fn check(
         told.findings.extend(bridges(&client, &uses).await);
     }
     if !gaps.is_empty() {
-        let gaps: Vec<String> = gaps.iter().map(ToString::to_string).collect();
-        told.lacking = Some(format!(
-            "the credentials may not do what machines need. {}",
-            gaps.join("; ")
-        ));
+        told.lacking = Lacking::of(&gaps);
     }
     told
 }

@@ -198,7 +198,7 @@ impl Client {
     }
 
     /// All objects of a kind: of the cluster, or of every namespace.
-    pub(super) fn all<K: kube::Resource<DynamicType = ()>>(&self) -> kube::Api<K> {
+    pub(crate) fn all<K: kube::Resource<DynamicType = ()>>(&self) -> kube::Api<K> {
         kube::Api::all(self.inner.clone())
     }
 

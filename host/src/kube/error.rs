@@ -87,7 +87,7 @@ impl std::fmt::Display for Request {
 
 impl Error {
     /// For `map_err`.
-    pub(super) fn of(
+    pub(crate) fn of(
         verb: &'static str,
         resource: &'static str,
         name: &str,
@@ -168,7 +168,7 @@ pub enum Cas<T> {
 
 impl<T> Cas<T> {
     /// Conflict and absence are outcomes, not errors, of a compare-and-set.
-    pub(super) fn of(result: Result<T, Error>) -> Result<Self, Error> {
+    pub(crate) fn of(result: Result<T, Error>) -> Result<Self, Error> {
         match result {
             Ok(written) => Ok(Self::Written(written)),
             Err(Error::Conflict { .. }) => Ok(Self::Conflict),

@@ -40,8 +40,6 @@ pub mod evict;
 
 pub mod identity;
 
-pub mod status;
-
 pub mod watch;
 
 pub mod manifest;

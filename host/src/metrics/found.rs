@@ -28,6 +28,7 @@ pub struct Found {
     pub pool_max_memory: Table,
     pub policy_info: Table,
     pub policy_refused: Table,
+    pub troubles: Table,
     pub frozen: IntGauge,
     pub orphans: IntGauge,
     /// All of these.
@@ -154,6 +155,11 @@ impl Found {
                 "kproxide_policy_refused",
                 "1 while the file of a policy is refused. The one before it answers, or the built-in one of that name.",
                 &["policy"],
+            )?,
+            troubles: register.table(
+                "kproxide_troubles",
+                "What is wrong, as `kproxide status` says it: how many objects of a kind, the reason, and what does not go on (all, launches, removals, machine, nothing). NodeClaims and Nodes are counted without their names.",
+                &["kind", "name", "reason", "stops", "level"],
             )?,
             frozen: register.gauge(
                 "kproxide_frozen",

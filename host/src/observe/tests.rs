@@ -370,6 +370,6 @@ async fn the_privilege_to_run_the_join_script_lacks_where_a_class_of_the_cluster
     .await;
     let told: Vec<&str> = lacking.keys().map(ClusterName::as_str).collect();
     assert_eq!(told, ["lab"]);
-    let text = &lacking[&ClusterName::from("lab")];
+    let text = &lacking[&ClusterName::from("lab")].message;
     assert!(text.contains(&format!("{SCRIPTS} is missing")), "{text}");
 }

@@ -104,9 +104,18 @@ struct Need {
 impl Client {
     /// The error in one line; where a privilege is missing, with the commands that grant what `scope` needs.
     pub async fn explained(&self, error: &Error, scope: &Scope) -> String {
+        self.explained_with_commands(error, scope).await.0
+    }
+
+    /// The same, and the commands apart.
+    pub async fn explained_with_commands(
+        &self,
+        error: &Error,
+        scope: &Scope,
+    ) -> (String, Vec<String>) {
         let mut line = error.chain();
         let Meaning::PermissionDenied { privilege, .. } = &error.meaning else {
-            return line;
+            return (line, Vec::new());
         };
         // Best effort: a token without privileges may not be allowed to read privileges either.
         let scope = scope.with(error);
@@ -118,10 +127,12 @@ impl Client {
             // Proxmox may have named the path of one VM; these last.
             line = line.replacen(GRANT_IT, "", 1);
         }
+        let mut commands = Vec::new();
         for missing in gaps {
             line.push_str(&format!("; {missing}"));
+            commands.extend(missing.pveum);
         }
-        line
+        (line, commands)
     }
 
     /// What `scope` needs of a privilege that Proxmox refuses, although its list of permissions has it, or says nothing.

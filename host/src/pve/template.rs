@@ -114,6 +114,19 @@ pub enum TemplateError {
     },
 }
 
+impl TemplateError {
+    /// What a person can type on the server that the text names.
+    pub fn command(&self) -> Option<String> {
+        match self {
+            Self::NotATemplate { vmid, .. } => Some(format!("qm template {vmid}")),
+            Self::Missing { .. }
+            | Self::Ambiguous { .. }
+            | Self::Silent { .. }
+            | Self::Unreadable { .. } => None,
+        }
+    }
+}
+
 impl Client {
     /// Finds the templates of a name and reads their configurations.
     ///

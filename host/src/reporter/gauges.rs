@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use jiff::Timestamp;
 use kproxide_planner::claim::Phase;
 use kproxide_planner::facts::{ClaimFacts, GuestStatus, HypervisorFacts, NodeFacts, PolicyRef};
 use kproxide_planner::ids::HypervisorId;
@@ -20,6 +21,8 @@ use super::policies::used_by;
 use crate::metrics::{Found, KproximateGauges, Present, Rows};
 
 const MILLI: f64 = 1000.0;
+/// Series of troubles. With more the rest is left out.
+const MOST_TROUBLES: usize = 1000;
 
 impl Reporter {
     /// A removal is counted when it begins, however long it takes.
@@ -44,13 +47,35 @@ impl Reporter {
         });
     }
 
-    pub(super) fn measure(&self, report: &Report, anchors: &[&AnchorReport], world: &World) {
+    pub(super) fn measure(
+        &self,
+        report: &Report,
+        anchors: &[&AnchorReport],
+        world: &World,
+        now: Timestamp,
+    ) {
         let found = &self.metrics.found;
         pending(found, report);
         machines(found, report, world);
         hypervisors(found, world);
         clusters(found, anchors, world);
         pools(found, world);
+        let mut troubles = Rows::default();
+        let said = self
+            .findings
+            .iter()
+            .filter(|it| it.is_trouble() && it.is_ripe(now));
+        for it in said.take(MOST_TROUBLES) {
+            let (kind, name) = it.object.split_once('/').unwrap_or((&it.object, ""));
+            // There may be many machines, and their names change all the time.
+            let name = match kind {
+                "NodeClaim" | "Node" => "",
+                _ => name,
+            };
+            let level = it.level.to_string();
+            troubles.add(&[kind, name, it.reason.word, it.stops.word(), &level], 1.0);
+        }
+        found.troubles.show(&troubles);
         let mut policies = Rows::default();
         for (PolicyRef { kind, name }, facts) in world.policies() {
             policies.add(&[kind.as_str(), name, facts.digest.as_str()], 1.0);

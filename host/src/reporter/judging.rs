@@ -1,171 +1,118 @@
-//! What is true of our objects, as conditions: nothing here writes or remembers.
+//! What is known goes to the judge, once a tick.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use kproxide_planner::claim::failing_pools;
-use kproxide_planner::facts::PoolFacts;
-use kproxide_planner::ids::{ClassName, ClusterName, PoolName};
-use kproxide_planner::planning::clones;
-use kproxide_planner::report::AnchorReport;
+use jiff::Timestamp;
+use kproxide_planner::ids::ClusterName;
+use kproxide_planner::report::Report;
 use kproxide_planner::world::World;
 
-use super::policies::Failures;
+use super::Reporter;
+use crate::judge::{Failures, Finding, Known, judge, named, reasons, uses};
+use crate::kube::events::{About, Event};
+use crate::observe::Clusters;
 
-use super::reasons::{self, Reason};
-use crate::kube::crd::ConditionStatus;
-use crate::kube::status::{Judgement, READY};
-use crate::policy::{Refusal, Unfit};
-
-pub(super) mod class;
-pub(super) mod cluster;
-pub(super) mod pool;
-
-/// The condition `Paused` of a NodePool.
-pub(super) const PAUSED: &str = "Paused";
-/// One more machine of the NodePool would pass a limit.
-pub(super) const LIMIT_REACHED: &str = "LimitReached";
-/// The NodePool can use only some of its ProxmoxClusters.
-pub(super) const DEGRADED: &str = "Degraded";
-/// The credentials of a Proxmox cluster may do no more than kproxide needs, and are those in its Secret.
-pub(crate) const TOKEN_FITS: &str = "TokenFits";
-
-/// What is known beside the world.
-pub(crate) struct Known<'a> {
-    /// Why kproxide can sign no marker.
-    pub(crate) key_problem: Option<&'a String>,
-    /// Privileges that the credentials of a Proxmox cluster do not have.
-    pub(crate) lacking: &'a BTreeMap<ClusterName, String>,
-    /// Why files of join scripts cannot be read, by their paths.
-    pub(crate) join_problems: &'a BTreeMap<Arc<str>, String>,
-    pub(crate) refusals: &'a BTreeMap<Arc<str>, Refusal>,
-    pub(crate) unfit: &'a Unfit,
-    pub(crate) failures: &'a Failures,
-    pub(crate) frozen: Option<&'a str>,
-    pub(crate) anchors: &'a [&'a AnchorReport],
-}
-
-/// The conditions of all our objects.
-pub(crate) struct Judged {
-    pub(crate) clusters: BTreeMap<ClusterName, Judgement>,
-    pub(crate) classes: BTreeMap<ClassName, Judgement>,
-    pub(crate) pools: BTreeMap<PoolName, Vec<Judgement>>,
-}
-
-/// What is true of each ProxmoxCluster, NodeClass and NodePool.
-pub(crate) fn judged(world: &World, known: &Known<'_>) -> Judged {
-    let clusters = world.clusters().iter().map(|(name, facts)| {
-        let lacking = known.lacking.get(name);
-        let ready = cluster::ready_of(name, facts, world, known.key_problem, lacking);
-        (name.clone(), ready)
-    });
-    let clusters = clusters.collect();
-    let clones = clones(world);
-    let classes = world.classes().iter().map(|(name, facts)| {
-        let ready = class::ready_of(name, facts, world, &clones, known.join_problems);
-        (name.clone(), ready)
-    });
-    let classes = classes.collect();
-    let around = pool::Around {
-        world,
-        classes: &classes,
-        clusters: &clusters,
-        refusals: known.refusals,
-        unfit: known.unfit,
-        failures: known.failures,
-        failing: &failing_pools(world),
-        frozen: known.frozen,
-        anchors: known.anchors,
-    };
-    let pools = world.pools().iter();
-    let pools =
-        pools.map(|(name, facts)| (name.clone(), pool::conditions_of(name, facts, &around)));
-    let pools = pools.collect();
-    Judged {
-        clusters,
-        classes,
-        pools,
+impl Reporter {
+    /// What is known of the credentials of each cluster, from now on.
+    pub fn judge_credentials(&mut self, clusters: &Clusters) {
+        self.excess = clusters.excess();
+        self.lacking = clusters.lacking();
+        self.unused = clusters.unused();
     }
-}
 
-/// The condition says so.
-pub(super) fn holds(
-    kind: &'static str,
-    holds: bool,
-    reason: &Reason,
-    message: impl Into<String>,
-) -> Judgement {
-    let status = match holds {
-        true => ConditionStatus::True,
-        false => ConditionStatus::False,
-    };
-    Judgement {
-        kind,
-        status,
-        reason: reason.word,
-        message: message.into(),
-        passes: reason.passes,
+    /// Why files of join scripts cannot be read, by their paths, from now on.
+    pub fn judge_join_files(&mut self, problems: BTreeMap<Arc<str>, String>) {
+        self.join_problems = problems;
     }
-}
 
-pub(super) fn ready(message: impl Into<String>) -> Judgement {
-    holds(READY, true, &reasons::READY, message)
-}
-
-pub(super) fn not_ready(reason: &Reason, message: impl Into<String>) -> Judgement {
-    holds(READY, false, reason, message)
-}
-
-pub(super) fn unknown(message: impl Into<String>) -> Judgement {
-    Judgement {
-        status: ConditionStatus::Unknown,
-        ..not_ready(&reasons::UNKNOWN, message)
+    pub(super) fn judge(
+        &mut self,
+        report: &Report,
+        failures: &Failures,
+        world: &World,
+        now: Timestamp,
+    ) {
+        let known = Known {
+            report,
+            key_problem: self.key_problem.as_ref(),
+            lacking: &self.lacking,
+            excess: &self.excess,
+            unused: &self.unused,
+            join_problems: &self.join_problems,
+            refusals: &self.refusals,
+            unfit: &self.unfit,
+            failures,
+            sees_books: true,
+            now,
+        };
+        let mut findings = judge(world, &known);
+        self.holding.count(&mut findings, now);
+        self.findings = findings;
     }
-}
 
-pub(super) fn is_ready(judgement: &Judgement) -> bool {
-    judgement.status == ConditionStatus::True
-}
+    /// What is said of an object in its conditions.
+    pub(super) fn findings_of(&self, object: &str) -> Vec<Finding> {
+        let about = self.findings.iter().filter(|it| it.object == object);
+        about
+            .filter(|it| it.condition().is_some())
+            .cloned()
+            .collect()
+    }
 
-/// Whether kproxide is known to be unable to use it.
-pub(super) fn is_down(judgement: &Judgement) -> bool {
-    judgement.status == ConditionStatus::False
-}
-
-/// Machines of the pool may be in that Proxmox cluster.
-pub(super) fn uses(pool: &PoolFacts, cluster: &ClusterName) -> bool {
-    pool.clusters.is_empty() || pool.clusters.contains(cluster)
-}
-
-/// Texts as one, each once.
-pub(super) fn together(texts: impl IntoIterator<Item = String>) -> String {
-    let mut all: Vec<String> = Vec::new();
-    for text in texts {
-        if !all.contains(&text) {
-            all.push(text);
+    /// Events about credentials with which kproxide works, although something is wrong: once each pool that may use the cluster, if they
+    /// may do too much; the cluster itself, if those in the Secret cannot be used.
+    pub(super) fn report_credentials(&mut self, world: &World, now: Timestamp) {
+        let mut told = std::mem::take(&mut self.excess_reported);
+        let known = told.clone();
+        // After a change of a ProxmoxCluster nothing is known of its credentials for a moment. That is no news.
+        let unknown = |cluster: &ClusterName| {
+            world.clusters().contains_key(cluster) && !self.excess.contains_key(cluster)
+        };
+        told.retain(|(cluster, ..)| unknown(cluster));
+        let mut unused = Vec::new();
+        for (cluster, facts) in world.clusters() {
+            let object = named("ProxmoxCluster", cluster);
+            for finding in self.findings.iter().filter(|it| it.object == object) {
+                if *finding.reason == reasons::NEW_CREDENTIALS_UNUSABLE {
+                    let about = About::cluster(cluster, &facts.existence.uid);
+                    unused.push((about, finding.message.clone()));
+                } else if *finding.reason == reasons::TOKEN_OVER_PRIVILEGED {
+                    let pools = tell_excess(cluster, finding, world, &known);
+                    for (about, message, is_news) in pools {
+                        if is_news {
+                            let word = finding.reason.word;
+                            tracing::warn!(%cluster, ?about, text = message, "credentials");
+                            let event = Event::warning(about.clone(), word, message.clone());
+                            self.events.say(event);
+                        }
+                        told.insert((cluster.clone(), about, message));
+                    }
+                }
+            }
+        }
+        self.excess_reported = told;
+        for (about, why) in unused {
+            self.warn(about, reasons::NEW_CREDENTIALS_UNUSABLE.word, &why, now);
         }
     }
-    all.join("; ")
 }
 
-/// The first few names.
-pub(crate) fn listed(names: &[&str]) -> String {
-    const SHOWN: usize = 5;
-    match names.len() {
-        0 => "none".to_owned(),
-        1..=SHOWN => names.join(", "),
-        more => format!("{} and {} more", names[..SHOWN].join(", "), more - SHOWN),
-    }
-}
-
-/// The Proxmox clusters in which a class is used: those of its pools, or all if it has none.
-pub(super) fn clusters_of<'w>(world: &'w World, class: &ClassName) -> Vec<&'w ClusterName> {
-    let mut pools = world.pools().values().filter(|it| it.class == *class);
-    let is_free = pools.clone().next().is_none() || pools.any(|pool| pool.clusters.is_empty());
-    let named = |cluster: &ClusterName| {
-        let mut pools = world.pools().values();
-        pools.any(|pool| pool.class == *class && pool.clusters.contains(cluster))
-    };
-    let all = world.clusters().keys();
-    all.filter(|cluster| is_free || named(cluster)).collect()
+/// Each pool that may use the cluster, with what it is told, and whether it was not told before.
+fn tell_excess(
+    cluster: &ClusterName,
+    finding: &Finding,
+    world: &World,
+    known: &BTreeSet<(ClusterName, About, String)>,
+) -> Vec<(About, String, bool)> {
+    let pools = world.pools().iter();
+    let pools = pools.filter(|(_, pool)| uses(pool, cluster));
+    let told = pools.map(|(name, pool)| {
+        let about = About::pool(name, &pool.existence.uid);
+        let message = format!("ProxmoxCluster {cluster}: {}", finding.message);
+        let subject = (cluster.clone(), about.clone(), message.clone());
+        let is_news = !known.contains(&subject);
+        (about, message, is_news)
+    });
+    told.collect()
 }

@@ -9,7 +9,8 @@ use kproxide_planner::ids::PoolName;
 use kproxide_planner::report::{PolicyFailure, Report};
 use kproxide_planner::world::World;
 
-use super::{Reporter, reasons};
+use super::Reporter;
+use crate::judge::{Failures, reasons};
 use crate::kube::convert::truncated;
 use crate::kube::crd::PolicyStatus;
 use crate::kube::events::{About, Event};
@@ -34,9 +35,7 @@ pub(super) fn failed(report: &Report) -> Failed {
 }
 
 /// What failed a pool, in one text: it is compared with what was said last.
-pub(super) type Failures = BTreeMap<PoolName, String>;
-
-pub(super) fn by_pool(failures: &[PolicyFailure]) -> Failures {
+pub(crate) fn by_pool(failures: &[PolicyFailure]) -> Failures {
     let mut by_pool = Failures::new();
     for failure in failures {
         let text = by_pool.entry(failure.pool.clone()).or_default();

@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
-use kproxide_planner::claim::{Condition, NODE_GONE, NODE_NOT_READY, NODE_READY};
+use kproxide_planner::claim::{Condition, NODE_GONE, NODE_NOT_READY, NODE_READY, SERVER_OFFLINE};
 use kproxide_planner::world::World;
 
 use super::Reporter;
-use super::judging::DEGRADED;
+use super::conditions::Turn;
+use crate::judge::reasons::{DEGRADED, READY_CONDITION as READY, TOKEN_FITS_CONDITION};
 use crate::kube::crd::ConditionStatus;
 use crate::kube::events::{About, Event};
-use crate::kube::status::{READY, Turn};
 
 /// An object has at most one Event about a condition in this time.
 pub(super) const PAUSE: SignedDuration = SignedDuration::from_mins(10);
@@ -54,8 +54,7 @@ impl Turns {
                 ),
             }
             // That the token may do too much is told elsewhere. That all is well from the beginning is no news.
-            let is_news =
-                turn.kind != super::judging::TOKEN_FITS && !(is_first(&turn) && is_well(&turn));
+            let is_news = turn.kind != TOKEN_FITS_CONDITION && !(is_first(&turn) && is_well(&turn));
             if is_news {
                 let told = all.entry((about.clone(), turn.kind)).or_default();
                 told.next = Some(turn);
@@ -97,12 +96,14 @@ impl Reporter {
             let Some(ready) = conditions.find(|it| it.kind == Condition::Ready) else {
                 continue;
             };
-            let of_node = |reason: &str| [NODE_NOT_READY, NODE_GONE].contains(&reason);
+            let of_node =
+                |reason: &str| [NODE_NOT_READY, NODE_GONE, SERVER_OFFLINE].contains(&reason);
             let was = before.get(&claim.uid);
             let turned = was.filter(|was| was.status != ready.status);
             let reason = match (turned, ready.status) {
                 (Some(was), true) if of_node(&was.reason) => Some(NODE_READY),
                 (Some(_), false) if ready.reason == NODE_NOT_READY => Some(NODE_NOT_READY),
+                (Some(_), false) if ready.reason == SERVER_OFFLINE => Some(SERVER_OFFLINE),
                 (Some(_) | None, _) => None,
             };
             if let Some(reason) = reason {

@@ -1,23 +1,22 @@
 //! `kproxide status`: one screen of what there is, what is on its way, and what a person has to do first.
 //!
 //! [`Screen::of`] makes it of what was seen, without I/O. [`Text`] draws it. What is wrong is not judged here: it is what
-//! conditions, the plan's report and doctor's reasons say.
+//! the one judge says ([`crate::judge`]).
 
+mod order;
 mod rows;
 mod text;
-mod troubles;
 
 use jiff::Timestamp;
 use kproxide_planner::plan::Plan;
 use serde::Serialize;
 
 use crate::decisions::Decision;
-use crate::doctor::{Finding, Level};
+use crate::judge::{Finding, Level};
 use crate::kube::manifest::Object;
 use crate::whatif::{Answer, NodeLine, Outcome, Pending, Scene};
 
 pub use text::{Look, Text};
-pub use troubles::Trouble;
 
 /// What the screen is made of.
 pub struct Seen<'a> {
@@ -27,8 +26,8 @@ pub struct Seen<'a> {
     pub decisions: &'a [Decision],
     /// ProxmoxClusters, NodeClasses and NodePools as the API server stores them, with their conditions.
     pub objects: &'a [Object],
-    /// Why something is not seen: no replica leads, say.
-    pub unseen: Vec<Finding>,
+    /// What is so, as the controller says, or as far as somebody else can see it. And why something is not seen: no replica leads, say.
+    pub findings: Vec<Finding>,
     /// Who said it, such as `pod kproxide/kproxide-0`.
     pub source: String,
     /// The plan is not the controller's: it says what the controller would do.
@@ -43,7 +42,7 @@ pub struct Screen {
     pub api_version: &'static str,
     /// `Status`.
     pub kind: &'static str,
-    /// Whether all is well, in one sentence.
+    /// What stops most, or that all is well.
     pub answer: String,
     /// The worst of `troubles`. Pods without help are a warning.
     pub level: Level,
@@ -53,7 +52,10 @@ pub struct Screen {
     /// The controller did not say it: launches and removals are what it would do, if it ran.
     pub computed: bool,
     /// What is wrong. The first one is what to mend first.
-    pub troubles: Vec<Trouble>,
+    pub troubles: Vec<Finding>,
+    /// What may end by itself, and is a trouble if it lasts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub soon: Vec<Finding>,
     pub pools: Vec<Pool>,
     /// What decides for the pools, as the controller has said.
     pub policies: Vec<Policy>,
@@ -121,6 +123,12 @@ pub struct Hypervisor {
     pub state: &'static str,
     /// Machines of kproxide, those that come or go included.
     pub machines: usize,
+    /// For so long its cluster gives no answer. Not given: it answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub silent_seconds: Option<i64>,
+    /// No machine of any size fits, although cores and memory may be free: `storage full`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub full: Option<&'static str>,
     /// Not given: Proxmox was not asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<HypervisorSize>,
@@ -169,7 +177,7 @@ impl Screen {
             plan,
             decisions,
             objects,
-            unseen,
+            findings,
             source,
             is_computed,
         } = seen;
@@ -181,8 +189,21 @@ impl Screen {
             kept,
             ..
         } = Answer::of(scene, plan);
-        let troubles = troubles::all(world, &plan.report, objects, unseen);
-        let (answer, level) = answer(&troubles, &pending, summary.pods_without_help);
+        let (troubles, soon) = order::ordered(&findings, world, &plan.report, scene.now);
+        let keeping = order::keeping(world, &plan.report);
+        let pods = pending.iter().filter(|row| row.outcome == Outcome::NoHelp);
+        let example = pods.flat_map(|row| row.pods.first()).next();
+        let unhelped = (summary.pods_without_help, example.map(String::as_str));
+        let answer = order::answer(&troubles, &soon, &keeping, unhelped, scene.now);
+        let level = troubles
+            .iter()
+            .map(|it| it.level)
+            .max()
+            .unwrap_or(Level::Ok);
+        let level = match summary.pods_without_help {
+            0 => level,
+            _ => level.max(Level::Warning),
+        };
         Self {
             api_version: "kproxide.dev/v1alpha1",
             kind: "Status",
@@ -191,69 +212,20 @@ impl Screen {
             at: scene.now,
             source,
             computed: is_computed,
-            pools: rows::pools(world, &plan.report, &troubles, objects),
+            pools: rows::pools(world, &findings),
             policies: rows::policies(objects),
             hypervisors: match scene.assumes_hypervisors {
-                false => rows::hypervisors(world),
+                false => rows::hypervisors(world, &findings, scene.now),
                 true => rows::hypervisors_named(world, objects),
             },
             machines: rows::machines(world),
             decisions: rows::decided(decisions),
             troubles,
+            soon,
             pending,
             removals,
             kept,
             assumed: scene.assumed.clone(),
         }
-    }
-}
-
-/// All is well, or what is wrong first.
-fn answer(troubles: &[Trouble], pending: &[Pending], unhelped: u32) -> (String, Level) {
-    let counted = |level: Level, word: &str| {
-        let count = troubles.iter().filter(|it| it.level == level).count();
-        match count {
-            0 => None,
-            1 => Some(format!("1 {word}")),
-            count => Some(format!("{count} {word}s")),
-        }
-    };
-    let counts = [
-        counted(Level::Error, "error"),
-        counted(Level::Warning, "warning"),
-    ];
-    let counts: Vec<String> = counts.into_iter().flatten().collect();
-    let help = match unhelped {
-        0 => None,
-        1 => Some("1 pod gets no help".to_owned()),
-        count => Some(format!("{count} pods get no help")),
-    };
-    let pods = pending.iter().filter(|row| row.outcome == Outcome::NoHelp);
-    let example = pods.flat_map(|row| row.pods.first()).next();
-    match (troubles.first(), help) {
-        (Some(first), help) => {
-            let counts = counts
-                .into_iter()
-                .chain(help)
-                .collect::<Vec<_>>()
-                .join(", ");
-            let first = format!("{} ({})", first.objects.join(", "), first.reason);
-            let level = troubles.first().map_or(Level::Ok, |it| it.level);
-            (
-                format!("Not all is well: {counts}. First look at {first}."),
-                level,
-            )
-        }
-        (None, Some(help)) => {
-            let example = example.map_or(String::new(), |pod| {
-                let (namespace, name) = pod.split_once('/').unwrap_or(("default", pod));
-                format!(" `kproxide explain pod {name} --namespace {namespace}` says what helps.")
-            });
-            (
-                format!("kproxide works, but {help}.{example}"),
-                Level::Warning,
-            )
-        }
-        (None, None) => ("All is well.".to_owned(), Level::Ok),
     }
 }

@@ -1,46 +1,31 @@
 //! The rows of the screen, taken out of the planner's world.
 
+use jiff::Timestamp;
 use kproxide_planner::claim::{Condition, Phase};
 use kproxide_planner::facts::ClaimFacts;
-use kproxide_planner::planning::free;
-use kproxide_planner::report::Report;
+use kproxide_planner::planning::{Offer, free, offers};
+use kproxide_planner::refusal::Refusal;
 use kproxide_planner::world::World;
 
-use super::troubles::{named, why_not_ready};
-use super::{Decided, Hypervisor, HypervisorSize, Machine, Policy, Pool, Trouble};
+use super::{Decided, Hypervisor, HypervisorSize, Machine, Policy, Pool};
 use crate::decisions::Decision;
-use crate::doctor::of_conditions;
+use crate::judge::{Finding, Level, named, reasons};
 use crate::kube::manifest::Object;
-use crate::reporter::reasons;
 
 /// Decisions that are shown.
 const MOST_DECISIONS: usize = 5;
-/// The pool's removals wait until the rate limit allows more.
-const REMOVALS_WAIT: &str = "RemovalsWait";
 
-pub(super) fn pools(
-    world: &World,
-    report: &Report,
-    troubles: &[Trouble],
-    objects: &[Object],
-) -> Vec<Pool> {
+pub(super) fn pools(world: &World, findings: &[Finding]) -> Vec<Pool> {
     let pools = world.pools().iter().map(|(name, facts)| {
         let of_pool = || world.claims().values().filter(|it| it.spec.pool == *name);
-        let object = format!("NodePool/{name}");
-        let about = troubles.iter().filter(|it| it.objects.contains(&object));
-        let mut state: Vec<String> = about.map(|it| it.reason.clone()).collect();
-        if report.waiting.iter().any(|(pool, _)| pool == name) {
-            state.push(REMOVALS_WAIT.to_owned());
-        }
-        let stored = objects.iter().find(|it| named(it) == object);
-        // It may be no trouble of its own: another object is to be mended.
-        if let Some(reason) = stored.and_then(why_not_ready) {
-            state.retain(|it| *it != reason);
-            state.insert(0, reason);
-        }
+        let object = named("NodePool", name);
+        let about = || findings.iter().filter(|it| it.object == object);
+        let bad = about().filter(|it| it.level != Level::Ok || *it.reason == reasons::PAUSED);
+        let mut state: Vec<String> = bad.map(|it| it.reason.word.to_owned()).collect();
+        state.dedup();
         if state.is_empty() {
-            let is_judged = stored.is_some_and(|it| !of_conditions(it).is_empty());
-            let word = match is_judged {
+            let is_ready = |it: &Finding| *it.reason == reasons::READY;
+            let word = match about().any(is_ready) {
                 true => reasons::READY.word,
                 false => reasons::UNKNOWN.word,
             };
@@ -102,11 +87,29 @@ fn machines_on(world: &World, cluster: &str, name: &str) -> usize {
 }
 
 /// As Proxmox shows them.
-pub(super) fn hypervisors(world: &World) -> Vec<Hypervisor> {
+pub(super) fn hypervisors(world: &World, findings: &[Finding], now: Timestamp) -> Vec<Hypervisor> {
     let free = free(world);
+    let offers = offers(world, now);
     let mut rows = Vec::new();
     for (cluster, inventory) in world.inventories() {
+        let object = named("ProxmoxCluster", cluster);
+        let mut about = findings.iter().filter(|it| it.object == object);
+        let silent = about.find(|it| *it.reason == reasons::UNREACHABLE);
+        let silent = silent.and_then(|it| Some(now.duration_since(it.since?).as_secs()));
         for (name, facts) in &inventory.hypervisors {
+            let here = || {
+                let here = |it: &&Offer<'_>| {
+                    it.hypervisor.cluster == *cluster && it.hypervisor.name == *name
+                };
+                offers.iter().filter(here)
+            };
+            let is_full = |it: &Offer<'_>| {
+                matches!(
+                    it.refusal,
+                    Some(Refusal::StorageFull { .. } | Refusal::StorageNearlyFull { .. })
+                )
+            };
+            let no_storage = here().next().is_some() && here().all(is_full);
             let left = free
                 .iter()
                 .find(|(id, _)| id.cluster == *cluster && id.name == *name);
@@ -121,6 +124,8 @@ pub(super) fn hypervisors(world: &World) -> Vec<Hypervisor> {
                     (true, true, false) => "online",
                 },
                 machines: machines_on(world, cluster.as_str(), name),
+                silent_seconds: silent,
+                full: no_storage.then_some("storage full"),
                 size: Some(HypervisorSize {
                     cpu_cores: facts.threads.into(),
                     cpu_cores_given: facts.committed_threads,
@@ -154,6 +159,8 @@ pub(super) fn hypervisors_named(world: &World, objects: &[Object]) -> Vec<Hyperv
                     (true, false) => "online",
                 },
                 machines: machines_on(world, cluster, name),
+                silent_seconds: None,
+                full: None,
                 size: None,
             });
         }

@@ -4,8 +4,9 @@ use std::fmt::{self, Write as _};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Hypervisor, Screen, Trouble};
-use crate::doctor::Level;
+use super::order::{alike, short};
+use super::{Hypervisor, Screen};
+use crate::judge::{Finding, Level};
 use crate::whatif::{Outcome, Pending, counted, gib, named, table, wrapped};
 
 /// Rows of a section. More are only counted.
@@ -64,6 +65,7 @@ fn draw(f: &mut String, screen: &Screen, columns: Option<usize>) -> fmt::Result 
         source,
         computed,
         troubles,
+        soon,
         pools,
         policies,
         hypervisors,
@@ -80,11 +82,21 @@ fn draw(f: &mut String, screen: &Screen, columns: Option<usize>) -> fmt::Result 
     let width = columns.unwrap_or(usize::MAX);
     paragraph(f, "", answer, width)?;
     paragraph(f, "", &format!("\nAt {at:.0}, by {source}."), width)?;
-    for trouble in troubles.iter().take(MOST_ROWS) {
-        told(f, trouble, width)?;
+    let said = alike(troubles);
+    for (objects, trouble) in said.iter().take(MOST_ROWS) {
+        told(f, objects, trouble, troubles, width)?;
     }
-    if troubles.len() > MOST_ROWS {
-        let more = troubles.len() - MOST_ROWS;
+    for waits in soon {
+        let since = waits.since.unwrap_or(*at);
+        let seconds = at.duration_since(since).as_secs();
+        let text = format!(
+            "\n  {}: no answer for {seconds} s (a trouble after {} s): {}",
+            waits.object, waits.after, waits.message
+        );
+        paragraph(f, "", &text, width)?;
+    }
+    if said.len() > MOST_ROWS {
+        let more = said.len() - MOST_ROWS;
         writeln!(f, "\n  and {more} more (-o json shows all)")?;
     }
     let mut section = |title: &str, heads: &[&str], rows: Vec<Vec<String>>| {
@@ -188,17 +200,27 @@ fn draw(f: &mut String, screen: &Screen, columns: Option<usize>) -> fmt::Result 
 }
 
 /// One thing that is wrong, and what to do.
-fn told(f: &mut String, trouble: &Trouble, width: usize) -> fmt::Result {
-    let Trouble {
+fn told(
+    f: &mut String,
+    objects: &[&str],
+    trouble: &Finding,
+    all: &[Finding],
+    width: usize,
+) -> fmt::Result {
+    let Finding {
         level,
-        objects,
         reason,
         message,
-        remedy,
-        commands,
-        group: _,
+        ..
     } = trouble;
-    let few = counted_names(objects);
+    let (reason, remedy) = (reason.word, trouble.remedy());
+    // Those of each object.
+    let alike = all.iter().filter(|it| {
+        objects.contains(&&*it.object) && (it.reason, &it.message) == (trouble.reason, message)
+    });
+    let mut commands: Vec<&String> = alike.flat_map(|it| &it.commands).collect();
+    commands.dedup();
+    let few = short(objects);
     paragraph(
         f,
         "",
@@ -215,26 +237,23 @@ fn told(f: &mut String, trouble: &Trouble, width: usize) -> fmt::Result {
     Ok(())
 }
 
-fn counted_names(objects: &[String]) -> String {
-    match objects {
-        [first, _, _, _, ..] => {
-            format!("{first} and {}", counted(objects.len() - 1, "more object"))
-        }
-        few => few.join(", "),
-    }
-}
-
 fn hypervisor(row: &Hypervisor, bar_length: usize) -> Vec<String> {
     let Hypervisor {
         cluster,
         name,
         state,
         machines,
+        silent_seconds,
+        full,
         size,
     } = row;
+    let state = match silent_seconds {
+        Some(seconds) => format!("no answer for {seconds} s"),
+        None => (*state).to_owned(),
+    };
     let mut cells = vec![
         format!("{cluster}/{name}"),
-        (*state).to_owned(),
+        state.clone(),
         machines.to_string(),
     ];
     let Some(size) = size else {
@@ -254,8 +273,9 @@ fn hypervisor(row: &Hypervisor, bar_length: usize) -> Vec<String> {
         it.to_string()
     }));
     cells.push(given(size.memory_given_mib, size.memory_mib, &gib));
-    cells.push(match *state {
-        "online" => format!(
+    cells.push(match (&*state, full) {
+        (_, Some(full)) => (*full).to_owned(),
+        ("online", None) => format!(
             "{} cores, {} GiB",
             size.cpu_cores_free,
             gib(size.memory_free_mib)

@@ -393,7 +393,7 @@ fn findings(world: &World, plan: &Plan) -> Vec<Finding> {
         message,
     };
     let frozen = report.frozen.iter();
-    let frozen = frozen.map(|message| warning("removals".to_owned(), message.clone()));
+    let frozen = frozen.map(|message| warning("removals".to_owned(), message.message.clone()));
     let policies = report.policy_failures.iter();
     let policies =
         policies.map(|failure| warning(format!("NodePool/{}", failure.pool), failure.to_string()));

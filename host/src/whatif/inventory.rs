@@ -286,6 +286,8 @@ fn template_on(name: &Arc<str>, facts: &HypervisorFacts) -> TemplateFacts {
         disks: disks_on(facts),
         digest: "assumed".to_owned(),
         problem: None,
+        commands: Vec::new(),
+        has_agent: true,
         smbios_uuid: None,
         hotplugs_memory: false,
     }

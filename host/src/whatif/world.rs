@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use super::inventory::{self, Known};
 use super::{Changes, Trouble, named};
+use crate::judge::Finding;
 use crate::kube::convert::ClusterConnection;
 use crate::kube::manifest::{
     self, Admission, BadInput, Made, Object, Objects, Standing, documents, is_watched,
@@ -59,6 +60,8 @@ pub struct Scene {
     pub now: Timestamp,
     /// The controller's last plan, where the input is the controller's own answer and nothing lies on top.
     pub planned: Option<Plan>,
+    /// What the controller found, where the input is its own answer.
+    pub findings: Option<Vec<Finding>>,
     /// Hypervisors are assumed of a Proxmox cluster, since nobody has said what it has.
     pub assumes_hypervisors: bool,
     /// What was assumed where the input says nothing, one sentence each.
@@ -90,9 +93,10 @@ pub fn build(
         None => saved.map(SavedWorld::read).transpose()?,
     };
     let is_saved = saved.is_some();
-    let (world, at, planned) = saved.map_or((World::default(), None, None), |saved| {
-        (saved.world, Some(saved.now), saved.plan)
-    });
+    let (world, at, planned, findings) = saved
+        .map_or((World::default(), None, None, None), |saved| {
+            (saved.world, Some(saved.now), saved.plan, saved.findings)
+        });
     let mut others = input.cluster.iter().chain(input.files.iter().flatten());
     let is_alone = others.all(Object::is_saved_world);
     let now = now.or(at).unwrap_or(clock);
@@ -102,6 +106,7 @@ pub fn build(
         world,
         now,
         planned: planned.filter(|_| is_alone),
+        findings: findings.filter(|_| is_alone),
         assumes_hypervisors: false,
         assumed: unseen.collect(),
         ignored: BTreeMap::new(),
@@ -197,11 +202,14 @@ pub struct SavedWorld {
     now: Timestamp,
     #[serde(default)]
     plan: Option<Plan>,
+    /// An older controller does not say them.
+    #[serde(default)]
+    pub findings: Option<Vec<Finding>>,
     world: World,
 }
 
 impl SavedWorld {
-    pub(super) fn read(object: &Object) -> Result<Self, BadInput> {
+    pub(crate) fn read(object: &Object) -> Result<Self, BadInput> {
         let unreadable = |error: serde_json::Error| {
             object.bad(
                 "",

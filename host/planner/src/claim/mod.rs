@@ -83,7 +83,9 @@ pub use observed::{
 };
 pub use op::{Effect, Op};
 pub use ownership::{Mismatch, Proven, is_proven, same_uuid};
-pub use reasons::{KEPT_FAILED, NODE_GONE, NODE_NOT_READY, NODE_READY, READY_REASONS};
+pub use reasons::{
+    KEPT_FAILED, NODE_GONE, NODE_NOT_READY, NODE_READY, READY_REASONS, SERVER_OFFLINE,
+};
 pub use service::ready_differs;
 pub use stalled::Waits;
 pub(crate) use status::retry_digest;

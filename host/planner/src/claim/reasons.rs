@@ -25,7 +25,7 @@ pub(super) const JOIN_NOT_RUN: &str = "JoinNotRun";
 pub(super) const JOIN_TIMEOUT: &str = "JoinTimeout";
 
 /// The reasons of `Ready`, each with what it says to people.
-pub const READY_REASONS: [(&str, &str); 9] = [
+pub const READY_REASONS: [(&str, &str); 10] = [
     (
         NODE_READY,
         "Its machine is in service, and its Node is Ready.",
@@ -40,7 +40,11 @@ pub const READY_REASONS: [(&str, &str); 9] = [
     ),
     (
         NODE_NOT_READY,
-        "Its Node is not Ready. Look at the kubelet there. kproxide says so after 60 s, and replaces the machine after repairAfter.",
+        "Its Node is not Ready. Look at the kubelet there. kproxide replaces the machine after repairAfter.",
+    ),
+    (
+        SERVER_OFFLINE,
+        "The Proxmox server that its machine is on is offline.",
     ),
     (
         NODE_GONE,
@@ -66,6 +70,7 @@ pub const READY_REASONS: [(&str, &str); 9] = [
 pub const NODE_READY: &str = "NodeReady";
 pub const NODE_NOT_READY: &str = "NodeNotReady";
 pub const NODE_GONE: &str = "NodeGone";
+pub const SERVER_OFFLINE: &str = "ServerOffline";
 pub(super) const NOT_IN_SERVICE: &str = "NotInService";
 pub(super) const AWAITS_DEVICES: &str = "AwaitsDevices";
 pub(super) const DRAINING: &str = "Draining";

@@ -7,15 +7,12 @@ use super::answers::{LATER, refuse, settled, soon};
 use super::observed::{MachineLook, NodeLook, Observed};
 use super::ownership::{Made, prove};
 use super::power::{check_power, is_down};
-use super::reasons::{NODE_GONE, NODE_NOT_READY, NODE_READY};
+use super::reasons::{NODE_GONE, NODE_NOT_READY, NODE_READY, SERVER_OFFLINE};
 use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
 use super::{Condition, Op, Phase};
 use crate::facts::{ClaimStatus, NodeFacts};
 use crate::time::later;
-
-/// A Node that is not Ready may be so again in a moment.
-const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
 
 /// A machine that kproxide has restarted counts as recovered after it has run this long.
 const RECOVERED: SignedDuration = SignedDuration::from_mins(5);
@@ -76,32 +73,41 @@ pub(super) fn initialized(subject: &Subject<'_>, observed: &Observed, now: Times
     )
 }
 
-/// The condition Ready follows the Node.
+/// The condition Ready follows the Node and its server.
 fn followed(subject: &Subject<'_>, node: &NodeFacts, now: Timestamp) -> Option<Step> {
-    if !ready_differs(subject.status(), node, now) {
+    let is_off = subject.hint.server_is_off;
+    if !ready_differs(subject.status(), node, is_off) {
         return None;
     }
-    let (reason, message) = match node.ready {
-        true => (NODE_READY, ""),
-        false => (
-            NODE_NOT_READY,
-            "its Node is not Ready: look at the kubelet there. kproxide replaces the machine if the Node stays so for repairAfter",
+    let reason = ready_reason(node, is_off);
+    let message = match reason {
+        SERVER_OFFLINE => format!(
+            "its server {} is offline, as Proxmox says",
+            subject.claim.hypervisor()
         ),
+        NODE_NOT_READY => "its Node is not Ready: look at the kubelet there. kproxide replaces the machine if the Node stays so for repairAfter".to_owned(),
+        _ => String::new(),
     };
-    let change =
-        StatusChange::default().condition(Condition::Ready, node.ready, reason, message, now);
+    let is_ready = reason == NODE_READY;
+    let change = StatusChange::default().condition(Condition::Ready, is_ready, reason, message, now);
     Some(change.record())
 }
 
-/// The claim is in service, and its condition Ready does not say what is so. That the Node is not Ready counts after
-/// [`PATIENCE`].
-pub fn ready_differs(status: &ClaimStatus, node: &NodeFacts, now: Timestamp) -> bool {
+fn ready_reason(node: &NodeFacts, server_is_off: bool) -> &'static str {
+    match (server_is_off, node.ready) {
+        (true, _) => SERVER_OFFLINE,
+        (false, false) => NODE_NOT_READY,
+        (false, true) => NODE_READY,
+    }
+}
+
+/// The claim is in service, and its condition Ready does not say what is so.
+pub fn ready_differs(status: &ClaimStatus, node: &NodeFacts, server_is_off: bool) -> bool {
     let mut conditions = status.conditions.iter();
     let ready = conditions.find(|condition| condition.kind == Condition::Ready);
     // An earlier version of kproxide wrote no such condition.
-    let said = ready.is_none_or(|ready| ready.status);
-    let is_so = node.ready || now >= later(node.ready_since, PATIENCE);
-    status.phase == Phase::Initialized && said != node.ready && is_so
+    let said = ready.map_or(NODE_READY, |ready| &ready.reason);
+    status.phase == Phase::Initialized && said != ready_reason(node, server_is_off)
 }
 
 /// Records that the Node is gone: the planner counts from then. If the kubelet registers again, nothing was lost.

@@ -63,6 +63,8 @@ pub struct Hint {
     pub node_changed: bool,
     /// A person says that its hypervisor is off, and it does not answer.
     pub declared_off: bool,
+    /// Proxmox says that its hypervisor is offline.
+    pub server_is_off: bool,
     /// CSI drivers that its Node still lacks.
     pub registering: Registering,
     /// Devices that its instance type promises. Its Node comes into service once it shows them, or the join deadline is over.

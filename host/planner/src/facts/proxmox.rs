@@ -18,6 +18,9 @@ pub struct InventoryFacts {
     pub reachable: bool,
     /// Why not, or why no machine can be made there, for the user.
     pub problem: Option<String>,
+    /// The lines of it that a person can type.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub commands: Vec<String>,
     /// What kind of problem, if it does not pass by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<Trouble>,
@@ -43,6 +46,12 @@ impl InventoryFacts {
         is_whole
             && !(is_of_another && self.hypervisors.len() == 1)
             && !self.guests.contains_key(&vmid)
+    }
+
+    /// The cluster answers, and says that this hypervisor is offline.
+    pub fn is_off(&self, hypervisor: &str) -> bool {
+        let facts = self.hypervisors.get(hypervisor);
+        self.reachable && facts.is_some_and(|facts| !facts.online && facts.problem.is_none())
     }
 
     /// That hypervisor is listed and online.
@@ -160,11 +169,22 @@ pub struct TemplateFacts {
     pub digest: String,
     /// The VM of that name is no template, or has a problem that forbids cloning; says which.
     pub problem: Option<String>,
+    /// The lines of it that a person can type on that server.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub commands: Vec<String>,
+    /// It has the guest agent, by which join scripts run.
+    #[serde(default = "yes")]
+    pub has_agent: bool,
     /// SMBIOS UUID, so that a clone is never confused with it.
     pub smbios_uuid: Option<Uid>,
     /// Its clones have memory hotplug until kproxide switches it off, which takes a privilege of its own.
     #[serde(default)]
     pub hotplugs_memory: bool,
+}
+
+/// An answer of an older kproxide does not say it.
+fn yes() -> bool {
+    true
 }
 
 impl TemplateFacts {

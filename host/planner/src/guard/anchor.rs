@@ -484,6 +484,7 @@ impl Turn<'_> {
             cluster: self.name.clone(),
             trouble,
             message,
+            commands: Vec::new(),
         });
     }
 
@@ -506,14 +507,19 @@ impl Turn<'_> {
             }
             _ => "A copy of this cluster is at work with the same credentials, or this is the copy",
         };
-        self.tell(
-            AnchorTrouble::Foreign,
-            format!(
-                "the anchor of this Kubernetes cluster in Proxmox cluster {} (VM {vmid}) {what}. {who}. So kproxide launches, changes and removes nothing there. In the copy, delete the ProxmoxCluster, or give it a pool, VMIDs and credentials of its own. If no other kproxide runs for this cluster: kubectl annotate ledger kproxide --overwrite kproxide.dev/acknowledge-anchor={}",
-                self.name,
-                acknowledgement(self.name, mark)
-            ),
+        let command = format!(
+            "kubectl annotate ledger kproxide --overwrite kproxide.dev/acknowledge-anchor={}",
+            acknowledgement(self.name, mark)
         );
+        self.review.reports.push(AnchorReport {
+            cluster: self.name.clone(),
+            trouble: AnchorTrouble::Foreign,
+            message: format!(
+                "the anchor of this Kubernetes cluster in Proxmox cluster {} (VM {vmid}) {what}. {who}. So kproxide launches, changes and removes nothing there. In the copy, delete the ProxmoxCluster, or give it a pool, VMIDs and credentials of its own. If no other kproxide runs for this cluster: {command}",
+                self.name,
+            ),
+            commands: vec![command],
+        });
     }
 }
 

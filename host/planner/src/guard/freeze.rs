@@ -20,6 +20,7 @@ use crate::facts::{
 use crate::ids::{ClaimName, PoolName};
 use crate::ledger::is_of_claim;
 use crate::removal::Loss;
+use crate::report::Frozen;
 use crate::world::World;
 
 /// This many machines may be bad at once without a freeze, in a cluster of any size.
@@ -55,7 +56,7 @@ pub(crate) fn is_frozen(ledger: &LedgerFacts) -> bool {
 /// none, or it is confirmed.
 ///
 /// If more machines are bad than before, it is a new freeze, because fewer were confirmed.
-pub(crate) fn review(world: &World, ledger: &mut LedgerFacts, now: Timestamp) -> Option<String> {
+pub(crate) fn review(world: &World, ledger: &mut LedgerFacts, now: Timestamp) -> Option<Frozen> {
     let mass = Mass::of(world, ledger);
     let frozen = mass.review(ledger, now);
     if frozen.is_none() {
@@ -90,7 +91,7 @@ fn is_found(world: &World, ledger: &LedgerFacts, pool: &PoolFacts) -> bool {
 
 impl Mass {
     /// Updates the Ledger's freeze.
-    fn review(&self, ledger: &mut LedgerFacts, now: Timestamp) -> Option<String> {
+    fn review(&self, ledger: &mut LedgerFacts, now: Timestamp) -> Option<Frozen> {
         if !self.is_most() && self.found.is_none() {
             ledger.freeze = None;
             // The annotation has done its work.
@@ -108,7 +109,7 @@ impl Mass {
         };
         let wanted = acknowledgement(&freeze);
         ledger.freeze = Some(freeze);
-        is_frozen(ledger).then(|| self.message(&wanted))
+        is_frozen(ledger).then(|| self.told(&wanted))
     }
 
     fn of(world: &World, ledger: &LedgerFacts) -> Self {
@@ -192,14 +193,18 @@ impl Mass {
         self.bad > FEW && self.bad * 100 > self.all * MOST_PERCENT
     }
 
-    fn message(&self, acknowledgement: &str) -> String {
+    fn told(&self, acknowledgement: &str) -> Frozen {
         let meant = format!(
             "kubectl annotate ledger kproxide --overwrite kproxide.dev/acknowledge-removal={acknowledgement}"
         );
         if let Some((pool, count)) = &self.found {
-            return format!(
-                "frozen: NodePool {pool} was being deleted already when this kproxide began to lead, and {count} of its machines are in service. kproxide removes and repairs nothing until you say what you want. To keep the machines: kubectl annotate nodepool {pool} kproxide.dev/keep-machines=true. To remove them: {meant}"
-            );
+            let keep = format!("kubectl annotate nodepool {pool} kproxide.dev/keep-machines=true");
+            return Frozen {
+                message: format!(
+                    "frozen: NodePool {pool} was being deleted already when this kproxide began to lead, and {count} of its machines are in service. kproxide removes and repairs nothing until you say what you want. To keep the machines: {keep}. To remove them: {meant}"
+                ),
+                commands: vec![keep, meant],
+            };
         }
         let kinds: Vec<String> = self
             .kinds
@@ -207,12 +212,16 @@ impl Mass {
             .filter(|(count, _)| *count > 0)
             .map(|(count, kind)| format!("{count} {kind}"))
             .collect();
-        format!(
+        let message = format!(
             "frozen: {} of {} managed machines went bad at once ({}), which looks like a failure of the network or the control plane, or like a mistake. kproxide removes and repairs nothing until at most {FEW} machines, or at most {MOST_PERCENT} % of them, are bad. If you meant it: {meant}",
             self.bad,
             self.all,
             kinds.join(", ")
-        )
+        );
+        Frozen {
+            message,
+            commands: vec![meant],
+        }
     }
 }
 

@@ -5,7 +5,9 @@
 //! one storage that the request names or beside the template's. The cloud-init drive is made anew in both. `unusedN` stays behind.
 
 use super::sites::Hypervisor;
-use crate::facts::{ClassFacts, CloneSpec, Drive, InstanceType, TemplateDisk, TemplateFacts};
+use crate::facts::{
+    ClassFacts, CloneSpec, Drive, InstanceType, Join, TemplateDisk, TemplateFacts,
+};
 use crate::ids::StorageName;
 use crate::refusal::Refusal;
 
@@ -113,6 +115,9 @@ impl<'w> Hypervisor<'w> {
                 problem: Some(problem),
                 ..
             }) => Err(Refusal::Template(problem.clone())),
+            Some(template) if class.join == Join::GuestExec && !template.has_agent => {
+                Err(Refusal::NoAgent(template.vmid))
+            }
             Some(template) if template.disks.iter().any(TemplateDisk::is_base) => Ok(template),
             Some(_) => Err(Refusal::Template(format!("template {name} has no disk"))),
             None if templates.is_empty() || class.local_template => Err(Refusal::NoTemplate {

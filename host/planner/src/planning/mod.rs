@@ -74,7 +74,7 @@ use crate::plan::{
     RemovalReason, Unneeded, Verdict,
 };
 use crate::question::{Answer, AnswerBody, Question};
-use crate::report::{Finding, PolicyFailure, Report, Severity};
+use crate::report::{Remark, PolicyFailure, Report, Severity};
 use crate::upkeep;
 use crate::world::World;
 
@@ -128,7 +128,7 @@ struct Tick<'w> {
     now: Timestamp,
     limits: Limits,
     wake_at: Option<Timestamp>,
-    findings: Vec<Finding>,
+    findings: Vec<Remark>,
 }
 
 impl Tick<'_> {
@@ -143,7 +143,7 @@ impl Tick<'_> {
     }
 
     fn found(&mut self, severity: Severity, about: impl Into<String>, message: impl Into<String>) {
-        self.findings.push(Finding {
+        self.findings.push(Remark {
             severity,
             about: about.into(),
             message: message.into(),

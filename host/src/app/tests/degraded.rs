@@ -39,7 +39,7 @@ pub(super) fn lively() -> Value {
 }
 
 /// So many pods, each of which takes most of a machine, on machines of the pool.
-pub(super) fn wide(lab: &Lab, name: &str, pool: &str, replicas: u32) {
+pub(crate) fn wide(lab: &Lab, name: &str, pool: &str, replicas: u32) {
     let mut deployment = fixtures::deployment("default", name, replicas, "3", "1Gi");
     deployment["spec"]["template"]["spec"]["nodeSelector"] = json!({ "kproxide.dev/pool": pool });
     lab.apply([("deployments.apps", deployment)]);

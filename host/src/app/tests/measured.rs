@@ -230,6 +230,8 @@ fn has_few_series(samples: &Samples) {
         "pool",
         "cluster",
         "hypervisor",
+        // Of a pool, class, cluster or server.
+        "name",
         "policy",
         "digest",
         "version",

@@ -39,9 +39,9 @@ async fn a_claim_is_ready_while_its_node_is() {
 
         // Kubernetes sees after 40 s that the kubelet is silent.
         lab.kubelets.stop_node(&name);
-        sleep(Duration::from_secs(80)).await;
+        sleep(Duration::from_secs(30)).await;
         assert_eq!(ready()["status"], "True");
-        sleep(Duration::from_secs(60)).await;
+        sleep(Duration::from_secs(35)).await;
         let silent = ready();
         assert_eq!(silent["status"], "False", "{silent}");
         assert_eq!(silent["reason"], "NodeNotReady", "{silent}");

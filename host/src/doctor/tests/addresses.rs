@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::ward::{Ward, ailments};
-use crate::doctor::{Level, Values, examine};
+use crate::doctor::{Values, examine};
+use crate::judge::Level;
 
 /// A class with the addresses from 10.1.0.10 on.
 pub(super) fn class(last: &str) -> Value {

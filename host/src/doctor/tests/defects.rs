@@ -14,22 +14,23 @@ use super::ward::{Ward, ailments};
 use crate::app::tests::{MACHINE, run_with};
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::doctor::{Level, Values, examine};
+use crate::doctor::{Values, examine};
+use crate::judge::Level;
 use crate::lab::{EPOCH, config};
 use crate::policy::{PolicyFile, PolicyFiles};
 
 /// One defect: how it comes about, what doctor says, and what mends it.
-struct Defect {
-    name: &'static str,
-    inject: fn(&Ward),
-    level: Level,
-    object: &'static str,
-    reason: &'static str,
-    words: &'static str,
-    mend: Mend,
+pub(super) struct Defect {
+    pub(super) name: &'static str,
+    pub(super) inject: fn(&Ward),
+    pub(super) level: Level,
+    pub(super) object: &'static str,
+    pub(super) reason: &'static str,
+    pub(super) words: &'static str,
+    pub(super) mend: Mend,
 }
 
-enum Mend {
+pub(super) enum Mend {
     /// Doctor's own lines, as they stand there.
     Commands,
     ByHand(fn(&Ward)),
@@ -44,7 +45,7 @@ const DEBIAN: &str = "NodeClass/debian";
 const WORKERS: &str = "NodePool/workers";
 
 #[rustfmt::skip]
-const DEFECTS: &[Defect] = &[
+pub(super) const DEFECTS: &[Defect] = &[
     Defect { name: "a pool names a class that is not there", level: Error, object: WORKERS, reason: "ClassMissing",
         words: "there is no NodeClass debain", inject: |w| w.edit("nodepools/workers", json!({"nodeClass": "debain"})),
         mend: ByHand(|w| w.edit("nodepools/workers", json!({"nodeClass": "debian"}))) },
@@ -62,9 +63,6 @@ const DEFECTS: &[Defect] = &[
     Defect { name: "a pool may have no machine", level: Warning, object: WORKERS, reason: "MaxNodes",
         words: "set it higher", inject: |w| w.edit("nodepools/workers", json!({"limits": {"minNodes": 0, "maxNodes": 0}})),
         mend: ByHand(|w| w.edit("nodepools/workers", json!({"limits": {"maxNodes": 3}}))) },
-    Defect { name: "a pool is paused", level: Warning, object: WORKERS, reason: "Paused",
-        words: "set spec.paused to false", inject: |w| w.edit("nodepools/workers", json!({"paused": true})),
-        mend: ByHand(|w| w.edit("nodepools/workers", json!({"paused": false}))) },
     Defect { name: "there is no pool", level: Error, object: "NodePool", reason: "NoPool",
         words: "makes no machine", inject: |w| w.lab.kube.delete("nodepools.kproxide.dev", "", "workers").unwrap(),
         mend: ByHand(|w| {
@@ -89,8 +87,14 @@ const DEFECTS: &[Defect] = &[
         words: "pve2: there is no template only-one on it",
         inject: |w| w.edit("nodeclasses/debian", json!({"template": {"name": "only-one"}})),
         mend: ByHand(template_is_right) },
-    Defect { name: "a template has no guest agent", level: Error, object: DEBIAN, reason: "NoAgent",
-        words: "template 9002 on pve2", inject: |w| w.lab.pve.human_sets(9002, "agent", Some("0")).unwrap(),
+    Defect { name: "one of two templates has no guest agent", level: Warning, object: DEBIAN, reason: "NotEverywhere",
+        words: "pve2: template 9002 has no guest agent", inject: |w| w.lab.pve.human_sets(9002, "agent", Some("0")).unwrap(),
+        mend: Commands },
+    Defect { name: "no template has a guest agent", level: Error, object: DEBIAN, reason: "NoAgent",
+        words: "template 9001 has no guest agent", inject: |w| {
+            w.lab.pve.human_sets(9001, "agent", Some("0")).unwrap();
+            w.lab.pve.human_sets(9002, "agent", Some("0")).unwrap();
+        },
         mend: Commands },
     Defect { name: "a template has no cloud-init drive", level: Error, object: DEBIAN, reason: "NoCloudInit",
         words: "template 9001 on pve1", inject: |w| w.lab.pve.human_sets(9001, "ide2", None).unwrap(),
@@ -110,16 +114,16 @@ const DEFECTS: &[Defect] = &[
         inject: |w| w.edit("nodeclasses/debian", json!({"instanceTypes": [{"name": "medium", "cores": 4, "memoryMiB": 8192, "diskGiB": 5}]})),
         mend: ByHand(size_is_right) },
     Defect { name: "no server has the memory of a size", level: Error, object: DEBIAN, reason: "NoRoom",
-        words: "no machine of the size medium",
+        words: "no server has room for a machine of any size",
         inject: |w| w.edit("nodeclasses/debian", json!({"instanceTypes": [{"name": "medium", "cores": 4, "memoryMiB": 81920}]})),
         mend: ByHand(size_is_right) },
-    Defect { name: "no server has the cores of one of two sizes", level: Warning, object: DEBIAN, reason: "NoRoom",
-        words: "no machine of the size huge",
+    Defect { name: "no server has the cores of one of two sizes", level: Warning, object: DEBIAN, reason: "SizeNowhere",
+        words: "size huge: no server has room",
         inject: |w| w.edit("nodeclasses/debian", json!({"instanceTypes": [{"name": "medium", "cores": 4, "memoryMiB": 8192},
             {"name": "huge", "cores": 32, "memoryMiB": 8192}]})),
         mend: ByHand(size_is_right) },
     Defect { name: "the storage is full", level: Error, object: DEBIAN, reason: "StorageFull",
-        words: "storage local-lvm is nearly full", inject: |w| w.lab.pve.fill_storage("local-lvm", 1 << 30),
+        words: "no storage has room for a machine of any size", inject: |w| w.lab.pve.fill_storage("local-lvm", 1 << 30),
         mend: ByHand(|w| w.lab.pve.fill_storage("local-lvm", 300 << 30)) },
     Defect { name: "a storage is not there", level: Error, object: HOME, reason: "StorageMissing",
         words: "asks for storage cef",
@@ -151,8 +155,8 @@ const DEFECTS: &[Defect] = &[
     Defect { name: "a class has fewer addresses than its pool may make machines", level: Warning, object: DEBIAN,
         reason: "AddressesFew", words: "that are free: 2; machines that its NodePools may still make: 3",
         inject: |w| addresses(w, "10.1.0.11"), mend: ByHand(|w| addresses(w, "10.1.0.12")) },
-    Defect { name: "all addresses of a class rest", level: Warning, object: WORKERS, reason: "AddressesUsedUp",
-        words: "the ipPool of NodeClass debian has no free address",
+    Defect { name: "all addresses of a class rest", level: Error, object: DEBIAN, reason: "NoHypervisor",
+        words: "the address pool of NodeClass debian has no free address",
         inject: |w| {
             addresses(w, "10.1.0.11");
             books(w, &[("workers", "10.1.0.10", "quarantined"), ("gone", "10.1.0.11", "quarantined")]);
@@ -323,14 +327,19 @@ async fn each_defect_is_found_alone_and_mended_by_its_remedy() {
         sleep(BROADCAST).await;
         let report = ward.examined().await;
         let expected = [(defect.level, defect.object, defect.reason)];
-        let found = report.findings.iter().find(|it| it.reason == defect.reason);
+        let found = report
+            .findings
+            .iter()
+            .find(|it| it.reason.word == defect.reason);
         let says = found.is_some_and(|it| it.message.contains(defect.words));
         if ailments(&report) != expected || !says {
             wrong.push(format!("{}:\n{report}", defect.name));
             continue;
         }
         let found = found.unwrap();
-        assert!(!found.remedy.is_empty(), "{}", defect.name);
+        let is_told = found.reason.means.contains("The message ");
+        let says_how = is_told || !found.remedy().is_empty() || !found.commands.is_empty();
+        assert!(says_how, "{}", defect.name);
         match defect.mend {
             ByHand(mend) => mend(&ward),
             Commands => {
@@ -451,7 +460,10 @@ async fn a_world_in_which_kproxide_runs_machines_has_no_finding() {
         [(Warning, HOME, "PoolShared")],
         "{report}"
     );
-    let of_pool = report.findings.iter().find(|it| it.reason == "PoolShared");
+    let of_pool = report
+        .findings
+        .iter()
+        .find(|it| it.reason.word == "PoolShared");
     let said = &of_pool.unwrap().message;
     assert!(
         said.contains("300 (theirs)") && !said.contains(&name),

@@ -7,7 +7,8 @@ use kproxide_simulator::pve::topology::{HypervisorSpec, Version, VmSpec};
 use tokio::time::{Duration, sleep};
 
 use super::ward::{Ward, ailments, topology};
-use crate::doctor::{Level, Report, Values, examine};
+use crate::doctor::{Report, Values, examine};
+use crate::judge::Level;
 
 const GIB: u64 = 1 << 30;
 const BROADCAST: Duration = Duration::from_secs(30);

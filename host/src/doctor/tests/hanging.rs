@@ -8,7 +8,8 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::ward::{Ward, ailments};
-use crate::doctor::{Level, NoKubernetes, examine};
+use crate::doctor::{NoKubernetes, examine};
+use crate::judge::Level;
 use crate::kube::client::Client;
 
 /// For the whole answer.

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use tokio::time::{Duration, sleep};
 
 use super::ward::Ward;
-use crate::doctor::{Finding, Installation, Level};
+use crate::doctor::Installation;
+use crate::judge::{Finding, Level};
 use crate::kube::access::Account;
 
 /// As the chart makes it, in its least form.
@@ -59,7 +60,7 @@ async fn read(ward: &Ward) -> Installation {
 
 fn ill(findings: &[Finding]) -> Vec<(&str, &str, &str)> {
     let ill = findings.iter().filter(|it| it.level != Level::Ok);
-    ill.map(|it| (it.object.as_str(), it.reason, it.message.as_str()))
+    ill.map(|it| (it.object.as_str(), it.reason.word, it.message.as_str()))
         .collect()
 }
 
@@ -158,12 +159,12 @@ async fn a_deployment_of_which_no_replica_leads_is_not_well() {
         }
         let ill = read(&ward).await.findings.into_iter();
         let ill = ill.filter(|it| it.level != Level::Ok);
-        ill.map(|it| (it.level, it.object, it.reason, it.message, it.commands))
+        ill.map(|it| (it.level, it.object, it.reason.word, it.message, it.commands))
             .collect::<Vec<_>>()
     };
     let see = "kubectl get pods,leases --namespace ops";
     let lost = |why: &str| {
-        let message = format!("{why}. See `{see}`");
+        let message = why.to_owned();
         let (object, commands) = ("Lease/ops/scaler".to_owned(), vec![see.to_owned()]);
         vec![(Level::Error, object, "NoLeader", message, commands)]
     };
@@ -184,7 +185,7 @@ async fn a_deployment_of_which_no_replica_leads_is_not_well() {
 
     let stopped = said(bare(0, &[]), None).await;
     let command = "kubectl scale deployment scaler --namespace ops --replicas 1";
-    let message = format!("spec.replicas is 0, so no replica leads: `{command}`");
+    let message = "spec.replicas is 0, so no replica leads".to_owned();
     let object = "Deployment/ops/scaler".to_owned();
     let commands = vec![command.to_owned()];
     assert_eq!(

@@ -5,6 +5,7 @@ mod defects;
 mod examples;
 mod hanging;
 mod installed;
+mod one_truth;
 mod placed;
 mod scripts;
 mod ward;

@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use tokio::time::{Duration, sleep};
 
 use super::ward::Ward;
-use crate::doctor::{Installation, Level, NoKubernetes, Values, check_pod, pod};
+use crate::doctor::{Installation, NoKubernetes, Values, check_pod, pod};
+use crate::judge::{Level, reasons};
 
 /// What the simulated scheduler and controllers need. After 40 s of silence a Node counts as unreachable.
 const A_WHILE: Duration = Duration::from_secs(5);
@@ -139,10 +140,13 @@ fn deployment(values: &Value) -> Value {
 async fn installed(ward: &Ward) -> Vec<(String, String)> {
     let read = Installation::read(&ward.kube(), "ops", "scaler").await;
     let ill = read.findings.into_iter();
-    let ill = ill.filter(|it| it.level != Level::Ok && it.reason != "NoLeader");
+    let ill = ill.filter(|it| it.level != Level::Ok && *it.reason != reasons::NO_LEADER);
     ill.map(|it| {
-        assert_eq!((it.level, it.reason), (Level::Error, "PodUnschedulable"));
-        assert!(it.remedy.contains("Make room on one of these"), "{it:?}");
+        assert_eq!(
+            (it.level, it.reason.word),
+            (Level::Error, "PodUnschedulable")
+        );
+        assert!(it.remedy().contains("Make room on one of these"), "{it:?}");
         (it.object, it.message)
     })
     .collect()
@@ -152,7 +156,10 @@ async fn before(ward: &Ward, values: &Value) -> Option<String> {
     let kube = ward.kube();
     let found = check_pod(&kube, "ops", "scaler", &template(values)).await;
     found.unwrap().map(|it| {
-        assert_eq!((it.level, it.reason), (Level::Error, "PodUnschedulable"));
+        assert_eq!(
+            (it.level, it.reason.word),
+            (Level::Error, "PodUnschedulable")
+        );
         assert_eq!(it.object, "Deployment/ops/scaler");
         it.message
     })

@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use super::ward::{Ward, ailments};
-use crate::doctor::Level;
+use crate::judge::Level;
 
 const TAINT: &str = "--node-taint kproxide.dev/unregistered=:NoExecute";
 const DEBIAN: &str = "NodeClass/debian";
@@ -172,7 +172,7 @@ async fn a_bootstrap_token_that_has_expired_or_will_is_told_with_the_command_tha
         let finds = async |reason, words| {
             finds(&ward, &script, reason, words).await;
             let report = ward.examined().await;
-            let found = report.findings.iter().find(|it| it.reason == reason);
+            let found = report.findings.iter().find(|it| it.reason.word == reason);
             assert_eq!(found.unwrap().commands, [make]);
         };
         finds("JoinTokenExpired", "there is no bootstrap token abcdef").await;

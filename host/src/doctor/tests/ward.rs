@@ -14,7 +14,8 @@ use tower::ServiceExt as _;
 
 use crate::app::tests::furnished;
 use crate::clock::Clock;
-use crate::doctor::{Level, Report, Scripts, Sources, examine};
+use crate::doctor::{Report, Scripts, Sources, examine};
+use crate::judge::Level;
 use crate::kube::access::Account;
 use crate::kube::client::Client;
 use crate::lab::{EPOCH, Lab, Setting};
@@ -241,7 +242,7 @@ impl Ward {
         Client::from_service(service)
     }
 
-    fn connect(&self) -> Connect {
+    pub(super) fn connect(&self) -> Connect {
         let (pve, wires) = (self.lab.pve.clone(), self.wires.clone());
         Arc::new(move |connection, concurrency| {
             let endpoints = connection.endpoints.iter().map(|url| {
@@ -326,6 +327,6 @@ fn words(line: &str) -> Vec<String> {
 /// What is not well: level, object, reason.
 pub(super) fn ailments(report: &Report) -> Vec<(Level, &str, &str)> {
     let ill = report.findings.iter().filter(|it| it.level != Level::Ok);
-    ill.map(|it| (it.level, it.object.as_str(), it.reason))
+    ill.map(|it| (it.level, it.object.as_str(), it.reason.word))
         .collect()
 }

@@ -1,9 +1,13 @@
 //! What a hypervisor can take, and who uses it.
 
+use kproxide_planner::facts::HypervisorFacts;
 use kproxide_planner::ids::HypervisorId;
+use kproxide_planner::planning::offers;
+use kproxide_planner::report::RejectedHypervisor;
 use kproxide_planner::resources::amount_text;
 
 use super::{About, Explanation};
+use crate::judge::{Server, listed, server};
 
 impl About<'_> {
     pub(super) fn hypervisor(&self, name: &str) -> Result<Explanation, String> {
@@ -34,6 +38,28 @@ impl About<'_> {
         let rejected: Vec<_> = rejected
             .filter(|rejected| rejected.hypervisor == id)
             .collect();
+        let offers = offers(self.world, self.now);
+        let Server { why_not, machines } =
+            server(self.world, &id.cluster, &id.name, facts, &offers);
+        let on_it = match machines[..] {
+            [] => "no machine is on it".to_owned(),
+            [one] => format!("1 machine is on it: {one}"),
+            _ => format!(
+                "{} machines are on it: {}",
+                machines.len(),
+                listed(&machines)
+            ),
+        };
+        if let Some(why) = &why_not {
+            let mut explanation =
+                Explanation::new(format!("Hypervisor {id} gets no machine: {why}; {on_it}."));
+            self.of_hypervisor(&id, facts, &rejected, &mut explanation);
+            match machines[..] {
+                [] => explanation.next("nothing, if it may stay so"),
+                [..] => explanation.next(format!("kproxide explain claim {}", machines[0])),
+            }
+            return Ok(explanation);
+        }
         let mut explanation = Explanation::new(match (launches, rejected.first()) {
             (0, Some(first)) => format!(
                 "Hypervisor {id} gets no machine of NodePool {}: {}.",
@@ -46,6 +72,19 @@ impl About<'_> {
             (1, _) => format!("Hypervisor {id} gets 1 machine."),
             (count, _) => format!("Hypervisor {id} gets {count} machines."),
         });
+        explanation.rule("machines", on_it);
+        self.of_hypervisor(&id, facts, &rejected, &mut explanation);
+        explanation.next("the policy of each NodePool (spec.policies.hostSelection) chooses among the hypervisors that can take the machine");
+        Ok(explanation)
+    }
+
+    fn of_hypervisor(
+        &self,
+        id: &HypervisorId,
+        facts: &HypervisorFacts,
+        rejected: &[&RejectedHypervisor],
+        explanation: &mut Explanation,
+    ) {
         let memory = |bytes: u64| amount_text("memory", i64::try_from(bytes).unwrap_or(i64::MAX));
         explanation.rule("online", facts.online.to_string());
         explanation.rule("maintenance", facts.maintenance.to_string());
@@ -84,8 +123,6 @@ impl About<'_> {
                 rejected.reason.to_string(),
             );
         }
-        self.considered(&id.to_string(), "host-selection", &mut explanation);
-        explanation.next("the policy of each NodePool (spec.policies.hostSelection) chooses among the hypervisors that can take the machine");
-        Ok(explanation)
+        self.considered(&id.to_string(), "host-selection", explanation);
     }
 }

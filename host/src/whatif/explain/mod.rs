@@ -10,8 +10,9 @@ mod pool;
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Arc;
 
-use kproxide_planner::ids::{ClaimName, NodeName, ObjectKey, PodKey, PoolName};
+use kproxide_planner::ids::{ClaimName, ClusterName, NodeName, ObjectKey, PodKey, PoolName};
 use kproxide_planner::plan::Plan;
 use kproxide_planner::resources::{Resources, amount_text};
 use kproxide_planner::world::World;
@@ -19,6 +20,7 @@ use serde::Serialize;
 
 use super::{NoAnswer, Scene};
 use crate::decisions::Decision;
+use crate::judge::{Finding, named, uses};
 
 /// Rows of one screen.
 const MOST_RULES: usize = 24;
@@ -105,6 +107,9 @@ pub fn explain(
         Subject::Claim(name) => about.claim(name),
         Subject::Pool(name) => about.pool(name),
     }?;
+    if let Some(findings) = &scene.findings {
+        about.found(subject, findings, &mut explanation);
+    }
     let more = explanation.rules.len().saturating_sub(MOST_RULES);
     if more > 0 {
         explanation.rules.truncate(MOST_RULES);
@@ -194,6 +199,82 @@ impl About<'_> {
                     placement.reason
                 ),
             );
+        }
+    }
+
+    /// What the controller has found of it, and of what it depends on, first.
+    fn found(&self, subject: &Subject, findings: &[Finding], explanation: &mut Explanation) {
+        let objects = self.objects(subject);
+        let about = findings
+            .iter()
+            .filter(|it| it.is_trouble() && it.is_ripe(self.now) && objects.contains(&it.object));
+        let mut commands = Vec::new();
+        for (index, finding) in about.enumerate() {
+            let rule = Rule {
+                rule: finding.reason.word.to_owned(),
+                value: format!("{}: {}", finding.object, finding.message),
+            };
+            explanation.rules.insert(index, rule);
+            commands.extend(finding.commands.iter().cloned());
+        }
+        for command in commands.into_iter().rev() {
+            if !explanation.next.contains(&command) {
+                explanation.next.insert(0, command);
+            }
+        }
+    }
+
+    /// Itself, and what has to work for it.
+    fn objects(&self, subject: &Subject) -> BTreeSet<String> {
+        let of_pool = |name: &PoolName| {
+            let pool = self.world.pools().get(name);
+            let class = pool.map(|pool| named("NodeClass", &pool.class));
+            let clusters = self.world.clusters().keys();
+            let clusters = clusters.filter(|it| pool.is_some_and(|pool| uses(pool, it)));
+            let clusters = clusters.map(|it| named("ProxmoxCluster", it));
+            let own = [named("NodePool", name)];
+            own.into_iter().chain(class).chain(clusters).collect()
+        };
+        let of_claim = |name: &ClaimName| {
+            let mut objects = BTreeSet::from([named("NodeClaim", name)]);
+            if let Some(claim) = self.world.claims().get(name) {
+                let server = format!("{}/{}", claim.spec.cluster, claim.hypervisor());
+                objects.insert(named("Hypervisor", server));
+                objects.insert(named("ProxmoxCluster", &claim.spec.cluster));
+            }
+            objects
+        };
+        match subject {
+            // Its pools say why they do not help.
+            Subject::Pod(_) => BTreeSet::new(),
+            Subject::Pool(name) => of_pool(name),
+            Subject::Claim(name) => of_claim(name),
+            Subject::Node(name) => {
+                let claims = self.world.claims().iter();
+                let mut of_node = claims.filter(|(_, claim)| {
+                    let node = self.world.node_of(claim);
+                    node.is_some_and(|node| node.name() == name)
+                });
+                let claim = of_node.next();
+                let mut objects = claim.map_or_else(BTreeSet::new, |(claim, _)| of_claim(claim));
+                objects.insert(named("Node", name));
+                objects
+            }
+            Subject::Hypervisor(name) => {
+                let names = self.world.inventories().iter();
+                let names = names.flat_map(|(cluster, inventory)| {
+                    let servers = inventory.hypervisors.keys();
+                    servers.map(move |server| (cluster, server))
+                });
+                let is_it = |(cluster, server): &(&ClusterName, &Arc<str>)| {
+                    ***server == **name || format!("{cluster}/{server}") == *name
+                };
+                let found = names.filter(is_it).flat_map(|(cluster, server)| {
+                    let server = named("Hypervisor", format!("{cluster}/{server}"));
+                    [server, named("ProxmoxCluster", cluster)]
+                });
+                found.collect()
+            }
         }
     }
 

@@ -44,11 +44,9 @@ pub(super) fn next_for(pool: &PoolName, why: &Why, explanation: &mut Explanation
     explanation.next(step);
 }
 
-/// Either of the two may have paused it; each command does nothing where the other one has.
 pub(super) fn unpause(pool: &PoolName) -> String {
-    format!(
-        "let NodePool {pool} go on: kubectl annotate nodepool {pool} kproxide.dev/pause- && kubectl patch nodepool {pool} --type merge --patch '{{\"spec\":{{\"paused\":false}}}}'"
-    )
+    let commands = crate::judge::unpause(pool).join(" && ");
+    format!("let NodePool {pool} go on: {commands}")
 }
 
 /// Every hypervisor has its reason: room helps against some of them alone.
@@ -91,6 +89,7 @@ fn for_hypervisors(refused: &[Refused]) -> String {
             refusal,
             Refusal::NoTemplate { .. }
                 | Refusal::TemplateStays(_)
+                | Refusal::NoAgent(_)
                 | Refusal::NotLinkable { .. }
                 | Refusal::NotBase { .. }
         )

@@ -114,6 +114,7 @@ fn case(draw: &mut Draw<'_>) -> Case {
             ]),
             hypervisor: optional(draw, |draw| draw.word(&["pve1", "pve2"]).into()),
             node_changed: draw.flag(),
+
             registering: registering(draw),
             devices: draw
                 .flag()
@@ -126,6 +127,7 @@ fn case(draw: &mut Draw<'_>) -> Case {
                 .map(Into::into)
                 .collect(),
             declared_off: draw.flag(),
+            server_is_off: draw.flag(),
             keepers: ["a", "b"]
                 .into_iter()
                 .filter(|_| draw.flag())

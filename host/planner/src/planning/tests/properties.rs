@@ -13,7 +13,7 @@ use crate::ids::*;
 use crate::plan::RemovalReason;
 use crate::planning::{Limits, Planning};
 use crate::reasons::Kept;
-use crate::report::Finding;
+use crate::report::Remark;
 use crate::resources::Resources;
 use crate::selector::node_matches;
 use crate::taints::untolerated;
@@ -27,7 +27,7 @@ fn pending_pods(scene: &Scene) -> usize {
 fn leaves_open(plan: &Plan) -> bool {
     let is_open = |why: &Why| matches!(why, Why::NextTick | Why::NoHypervisor(_));
     let is_put_off = |outcome: &PendingOutcome| matches!(outcome, PendingOutcome::Unhelped(whys) if whys.iter().any(|(_, why)| is_open(why)));
-    let is_unmade = |finding: &Finding| {
+    let is_unmade = |finding: &Remark| {
         [
             "kproxide does not make a machine that the pool wants",
             "no hypervisor can take the machine",

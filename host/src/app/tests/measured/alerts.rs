@@ -273,6 +273,41 @@ async fn an_alert_fires_when_a_proxmox_cluster_has_no_quorum() {
         })
         .await;
     fires("KproxideProxmoxUnreachable", &samples);
+    fires("KproxideNoQuorum", &samples);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_alert_fires_when_a_server_with_machines_goes_off() {
+    let stage = Stage::new(json!({}));
+    let lab = &stage.lab;
+    let samples = stage
+        .watched(async |_| {
+            wide(lab, "here", "workers", 1);
+            sleep(MACHINE).await;
+            let claims = lab.kube.list(CLAIMS);
+            let mut here = claims.iter().filter(|it| it["spec"]["cluster"] == "home");
+            let server = here.next().unwrap()["spec"]["hypervisor"].as_str().unwrap();
+            lab.pve.set_hypervisor_online(server, false);
+            sleep(HOUR / 2).await;
+        })
+        .await;
+    fires("KproxideHypervisorDown", &samples);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_alert_fires_when_pods_wait_and_no_machine_can_be_made() {
+    let stage = Stage::new(json!({}));
+    let lab = &stage.lab;
+    let samples = stage
+        .watched(async |_| {
+            for pve in [&lab.pve, &stage.away] {
+                pve.set_quorate(false);
+            }
+            wide(lab, "here", "workers", 2);
+            sleep(HOUR / 2).await;
+        })
+        .await;
+    fires("KproxideLaunchesImpossible", &samples);
 }
 
 #[tokio::test(start_paused = true)]
@@ -343,7 +378,7 @@ fn each_alert_has_a_scene_and_a_section_in_the_runbooks() {
     );
     let runbooks = std::fs::read_to_string(page).unwrap();
     let alerts = alerts();
-    assert_eq!(alerts.len(), 12);
+    assert_eq!(alerts.len(), 15);
     for (alert, _) in &alerts {
         assert!(
             scenes.contains(&format!("fires(\"{alert}\", &")),

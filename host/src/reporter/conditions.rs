@@ -1,6 +1,5 @@
 //! Status of pools, classes and clusters: written when something changes, never as a heartbeat.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 
 use jiff::{SignedDuration, Timestamp};
@@ -13,31 +12,19 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::client::Client;
-use super::convert::truncated;
-use super::crd::{
+use crate::judge::reasons::{self, READY_CONDITION};
+use crate::judge::{Finding, Reason};
+use crate::kube::client::Client;
+use crate::kube::convert::truncated;
+use crate::kube::crd::{
     ConditionStatus, NodeClass, NodeClassStatus, NodePool, NodePoolStatus, PolicyStatus,
     ProxmoxCluster, ProxmoxClusterStatus, StatusCondition,
 };
-use super::error::Error;
-
-/// What is found of one condition of an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Judgement {
-    /// Type of the condition, such as `Ready`.
-    pub kind: &'static str,
-    pub status: ConditionStatus,
-    /// One CamelCase word for programs.
-    pub reason: &'static str,
-    /// For people. If they have to do something, it says what. Without counters: each other text is another write.
-    pub message: String,
-    /// It may pass by itself, so it counts only once it has lasted for [`PATIENCE`].
-    pub passes: bool,
-}
+use crate::kube::error::Error;
 
 /// A condition has another status than before.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Turn {
+pub(crate) struct Turn {
     pub kind: &'static str,
     /// `None`: it is new.
     pub from: Option<ConditionStatus>,
@@ -48,34 +35,27 @@ pub struct Turn {
 
 /// All that is found of an object in one tick.
 #[derive(Clone, Copy)]
-pub struct Found<'f> {
+pub(crate) struct Found<'f> {
     /// Of the object that was judged.
     pub generation: i64,
-    pub judgements: &'f [Judgement],
+    /// One for each condition.
+    pub findings: &'f [Finding],
 }
 
-/// The condition that says whether an object can be used.
-pub const READY: &str = "Ready";
-/// How long what may pass by itself is waited for.
-const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
 /// A condition changes at most this often in an hour, whatever happens, and half of it with the same status: another text
 /// must not keep a change of status waiting. What is too much waits.
 const MOST_CHANGES: usize = 12;
 const HOUR: SignedDuration = SignedDuration::from_hours(1);
-/// The reason of a condition that is not known yet.
-pub const NOT_JUDGED: &str = "NotJudgedYet";
 /// An object, by its kind and its name.
 type Key = (&'static str, String);
 
 /// Writes status, and remembers what it wrote so that nothing is written twice. Forgetting it costs a read, nothing more.
 #[derive(Default)]
-pub struct StatusWriter {
+pub(crate) struct StatusWriter {
     /// By kind and name: the status as it stands on the server, to our knowledge.
     known: BTreeMap<Key, Value>,
     /// What this process wrote last, and when.
     ours: BTreeMap<Key, (Value, Timestamp)>,
-    /// Since when something is found that may pass by itself, by object and type of condition.
-    passing: BTreeMap<(Key, &'static str), Timestamp>,
     /// When conditions changed in the last hour.
     changes: BTreeMap<(Key, &'static str), VecDeque<Timestamp>>,
     /// Changes that were sent, and whose answer was lost.
@@ -119,7 +99,7 @@ impl StatusWriter {
     ///
     /// # Errors
     /// Nothing is lost: the next call tries again. An object that is gone is no error.
-    pub async fn pool(
+    pub(crate) async fn pool(
         &mut self,
         client: &Client,
         pool: &PoolName,
@@ -144,7 +124,7 @@ impl StatusWriter {
 
     /// # Errors
     /// As [`Self::pool`].
-    pub async fn class(
+    pub(crate) async fn class(
         &mut self,
         client: &Client,
         class: &ClassName,
@@ -169,7 +149,7 @@ impl StatusWriter {
 
     /// # Errors
     /// As [`Self::pool`].
-    pub async fn cluster(
+    pub(crate) async fn cluster(
         &mut self,
         client: &Client,
         cluster: &ClusterName,
@@ -201,17 +181,16 @@ impl StatusWriter {
     }
 
     /// The object has changed, and its status perhaps with it.
-    pub fn forget(&mut self, resource: &'static str, name: &str) {
+    pub(crate) fn forget(&mut self, resource: &'static str, name: &str) {
         self.known.remove(&(resource, name.to_owned()));
     }
 
     /// The object is gone.
-    pub fn forget_all(&mut self, resource: &'static str, name: &str) {
+    pub(crate) fn forget_all(&mut self, resource: &'static str, name: &str) {
         let key = (resource, name.to_owned());
         self.known.remove(&key);
         self.ours.remove(&key);
         self.unanswered.remove(&key);
-        self.passing.retain(|(of, _), _| *of != key);
         self.changes.retain(|(of, _), _| *of != key);
     }
 
@@ -224,23 +203,28 @@ impl StatusWriter {
         now: Timestamp,
     ) -> (Vec<StatusCondition>, Vec<Turn>) {
         let mut turns = Vec::new();
-        for judged in found.judgements {
-            let at = conditions.iter().position(|it| it.kind == judged.kind);
-            let old = at.map(|at| &conditions[at]);
-            let Some(judged) = self.ripe(key, old, judged, now) else {
+        for judged in found.findings {
+            let Some((kind, _)) = judged.condition() else {
                 continue;
             };
-            let Judgement {
-                kind,
-                status,
-                reason,
+            let at = conditions.iter().position(|it| it.kind == kind);
+            let old = at.map(|at| &conditions[at]);
+            let Some((
+                Reason {
+                    word: reason,
+                    status,
+                    ..
+                },
                 message,
-                passes: _,
-            } = judged.into_owned();
+            )) = ripe(old, judged, now)
+            else {
+                continue;
+            };
+            let (reason, status) = (*reason, *status);
             let message = match broken(Mutant::ConditionsCount) {
                 // Each minute: counting faster would keep it writing without a pause, for minutes of real time.
                 true => (now.as_second() / 60).to_string(),
-                false => truncated(&message, 4000),
+                false => truncated(message, 4000),
             };
             let stays = old.filter(|old| old.status == status);
             let since = stays.map(|old| old.last_transition_time.clone());
@@ -276,36 +260,10 @@ impl StatusWriter {
             }
         }
         // What people look for comes first.
-        conditions.sort_by(|a, b| (a.kind != READY, &a.kind).cmp(&(b.kind != READY, &b.kind)));
+        conditions.sort_by(|a, b| {
+            (a.kind != READY_CONDITION, &a.kind).cmp(&(b.kind != READY_CONDITION, &b.kind))
+        });
         (conditions, turns)
-    }
-
-    /// What is to be said of a condition now. `None`: what stands there.
-    fn ripe<'j>(
-        &mut self,
-        key: &Key,
-        old: Option<&StatusCondition>,
-        judged: &'j Judgement,
-        now: Timestamp,
-    ) -> Option<Cow<'j, Judgement>> {
-        let memory = (key.clone(), judged.kind);
-        if !judged.passes {
-            self.passing.remove(&memory);
-            return Some(Cow::Borrowed(judged));
-        }
-        let since = *self.passing.entry(memory).or_insert(now);
-        let is_ripe = now.duration_since(since) >= PATIENCE;
-        match old {
-            Some(old) if is_ripe || old.status == judged.status => Some(Cow::Borrowed(judged)),
-            Some(_) => None,
-            None if is_ripe => Some(Cow::Borrowed(judged)),
-            None => Some(Cow::Owned(Judgement {
-                status: ConditionStatus::Unknown,
-                reason: NOT_JUDGED,
-                message: String::new(),
-                ..judged.clone()
-            })),
-        }
     }
 
     fn changes_lately(&mut self, key: &Key, kind: &'static str, now: Timestamp) -> usize {
@@ -397,6 +355,21 @@ impl StatusWriter {
     }
 }
 
+/// What is to be said of a condition now. `None`: what stands there.
+fn ripe<'j>(
+    old: Option<&StatusCondition>,
+    judged: &'j Finding,
+    now: Timestamp,
+) -> Option<(&'static Reason, &'j str)> {
+    let says = Some((judged.reason, &*judged.message));
+    match old {
+        Some(old) if old.status == judged.reason.status => says,
+        _ if judged.is_ripe(now) => says,
+        Some(_) => None,
+        None => Some((&reasons::UNKNOWN, "")),
+    }
+}
+
 /// A merge patch keeps what it does not name: fields that were set and no longer are must be null.
 fn replacing(before: &Value, mut after: Value) -> Value {
     for (field, _) in before.as_object().into_iter().flatten() {
@@ -410,6 +383,7 @@ fn replacing(before: &Value, mut after: Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::judge::Group;
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()
@@ -455,26 +429,24 @@ mod tests {
         check((720, "b", Some("y")), (710, Some(("y", 720))));
     }
 
-    fn judged(status: ConditionStatus, reason: &'static str, passes: bool) -> Judgement {
-        Judgement {
-            kind: READY,
-            status,
-            reason,
-            message: String::new(),
-            passes,
-        }
+    fn judged(reason: &'static Reason) -> Finding {
+        Finding::error(Group::Configuration, "NodePool/workers", reason, "")
+    }
+
+    fn ready() -> Finding {
+        Finding::ok(Group::Configuration, "NodePool/workers", "")
     }
 
     /// What stands after each finding, as its reason, and how often its status turned.
-    fn stands(found: &[(i64, Judgement)]) -> (Vec<String>, usize) {
+    fn stands(found: &[(i64, Finding)]) -> (Vec<String>, usize) {
         let mut writer = StatusWriter::default();
         let key = ("nodepools", "workers".to_owned());
         let (mut conditions, mut turned) = (Vec::new(), 0);
         let mut reasons = Vec::new();
-        for (second, judgement) in found {
+        for (second, finding) in found {
             let found = Found {
                 generation: 3,
-                judgements: std::slice::from_ref(judgement),
+                findings: std::slice::from_ref(finding),
             };
             let (after, turns) = writer.settled(&key, conditions, found, at(*second));
             for turn in &turns {
@@ -498,40 +470,38 @@ mod tests {
     fn only_a_change_of_status_moves_the_time() {
         let mut writer = StatusWriter::default();
         let mut conditions = Vec::new();
-        for (second, judgement, since) in [
-            (1, judged(ConditionStatus::False, "NoTemplate", false), 1),
-            (2, judged(ConditionStatus::False, "NoSpace", false), 1),
-            (3, judged(ConditionStatus::True, "Ready", false), 3),
+        for (second, finding, since) in [
+            (1, judged(&reasons::TEMPLATE_MISSING), 1),
+            (2, judged(&reasons::STORAGE_FULL), 1),
+            (3, ready(), 3),
         ] {
             let key = ("nodepools", "workers".to_owned());
             let found = Found {
                 generation: 1,
-                judgements: std::slice::from_ref(&judgement),
+                findings: std::slice::from_ref(&finding),
             };
             (conditions, _) = writer.settled(&key, conditions, found, at(second));
             let since = format!("1970-01-01T00:00:0{since}Z");
             assert_eq!(conditions[0].last_transition_time, since);
-            assert_eq!(conditions[0].reason, judgement.reason);
+            assert_eq!(conditions[0].reason, finding.reason.word);
         }
     }
 
     #[test]
     fn what_may_pass_counts_after_a_minute_and_what_is_missing_at_once() {
-        use ConditionStatus::{False, True};
-        let ready = || judged(True, "Ready", false);
-        let away = || judged(False, "Unreachable", true);
+        let away = |since: i64| judged(&reasons::UNREACHABLE).since(at(since));
         let (reasons, turned) = stands(&[
             (0, ready()),
-            (10, away()),
-            (69, away()),
-            (70, away()),
+            (10, away(10)),
+            (69, away(10)),
+            (70, away(10)),
             (75, ready()),
-            (80, away()),
+            (80, away(80)),
             (100, ready()),
-            (139, away()),
-            (198, away()),
-            (199, away()),
-            (200, judged(False, "PoolMissing", false)),
+            (139, away(139)),
+            (198, away(139)),
+            (199, away(139)),
+            (200, judged(&reasons::POOL_MISSING)),
         ]);
         let expected = [
             "Ready",
@@ -549,19 +519,18 @@ mod tests {
         assert_eq!(reasons, expected);
         assert_eq!(turned, 4);
         assert_eq!(
-            stands(&[(0, judged(False, "PoolMissing", false))]).0,
+            stands(&[(0, judged(&reasons::POOL_MISSING))]).0,
             ["PoolMissing"]
         );
-        let (reasons, _) = stands(&[(0, away()), (59, away()), (60, away())]);
-        assert_eq!(reasons, [NOT_JUDGED, NOT_JUDGED, "Unreachable"]);
+        let (reasons, _) = stands(&[(0, away(0)), (59, away(0)), (60, away(0))]);
+        assert_eq!(reasons, ["NotJudgedYet", "NotJudgedYet", "Unreachable"]);
     }
 
     #[test]
     fn a_condition_changes_twelve_times_an_hour_at_most() {
-        use ConditionStatus::{False, True};
         let found = |second: i64| match second % 2 {
-            0 => (second, judged(True, "Ready", false)),
-            _ => (second, judged(False, "PoolMissing", false)),
+            0 => (second, ready()),
+            _ => (second, judged(&reasons::POOL_MISSING)),
         };
         let (_, turned) = stands(&(0..3_000).map(found).collect::<Vec<_>>());
         assert_eq!(turned, MOST_CHANGES);
@@ -572,13 +541,12 @@ mod tests {
 
     #[test]
     fn a_text_that_changes_all_the_time_does_not_keep_the_status_waiting() {
-        use ConditionStatus::{False, True};
-        let text = |second: i64| Judgement {
+        let text = |second: i64| Finding {
             message: second.to_string(),
-            ..judged(False, "LaunchesFail", false)
+            ..judged(&reasons::LAUNCHES_FAIL)
         };
         let mut found: Vec<_> = (0..100).map(|second| (second, text(second))).collect();
-        found.push((100, judged(True, "Ready", false)));
+        found.push((100, ready()));
         let (reasons, turned) = stands(&found);
         assert_eq!(
             (&*reasons[99], &*reasons[100], turned),

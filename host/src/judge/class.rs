@@ -6,27 +6,36 @@ use std::sync::Arc;
 use kproxide_planner::facts::ClassFacts;
 use kproxide_planner::ids::{ClassName, ClusterName};
 use kproxide_planner::keys;
-use kproxide_planner::planning::Clones;
+use kproxide_planner::planning::{Clones, Offer};
 use kproxide_planner::refusal::{Refusal, grouped};
 use kproxide_planner::world::World;
 
-use super::super::reasons;
-use super::{clusters_of, listed, not_ready, ready, together, unknown};
-use crate::kube::status::Judgement;
+use super::room::nowhere;
+use super::{Finding, Group, Reason, clusters_of, listed, named, reasons, together};
 
-/// `join_problems`: why files of join scripts cannot be read.
-pub(in crate::reporter) fn ready_of(
+/// The condition Ready. `join_problems`: why files of join scripts cannot be read.
+pub(super) fn ready_of(
     name: &ClassName,
     facts: &ClassFacts,
     world: &World,
     clones: &Clones<'_>,
+    offers: &[Offer<'_>],
     join_problems: &BTreeMap<Arc<str>, String>,
-) -> Judgement {
+) -> Finding {
+    let group = Group::Configuration;
+    let object = || named("NodeClass", name);
+    let not_ready =
+        |reason: &'static Reason, message: String| Finding::error(group, object(), reason, message);
+    let unknown = |message: &str| Finding {
+        reason: &reasons::UNKNOWN,
+        ..Finding::ok(group, object(), message)
+    };
     if facts.existence.deleting_since.is_some() {
-        return not_ready(&reasons::BEING_DELETED, going(name, world));
+        let reason = &reasons::BEING_DELETED;
+        return Finding::warning(group, object(), reason, going(name, world));
     }
     if let Some(problem) = &facts.problem {
-        return not_ready(&reasons::INVALID_SETTINGS, problem);
+        return not_ready(&reasons::INVALID_SETTINGS, problem.clone());
     }
     let join = facts.join_script.as_ref();
     if let Some((file, problem)) = join.and_then(|file| Some((file, join_problems.get(file)?))) {
@@ -48,13 +57,20 @@ pub(in crate::reporter) fn ready_of(
             "no Proxmox cluster has answered yet, so kproxide has not looked for the template",
         );
     }
-    let nowhere = Vec::new();
-    let sites = clones.get(name).unwrap_or(&nowhere).iter();
+    let none = Vec::new();
+    let sites = clones.get(name).unwrap_or(&none).iter();
     let sites: Vec<_> = sites
         .filter(|(id, _)| clusters.contains(&&id.cluster))
         .collect();
     if sites.iter().any(|(_, site)| site.is_ok()) {
-        return ready(places(facts, world, &clusters));
+        let of_class = offers.iter().filter(|it| it.class == name);
+        return match nowhere(of_class) {
+            Some(it) => Finding {
+                after: it.after,
+                ..not_ready(it.reason, it.message)
+            },
+            None => Finding::ok(group, object(), places(facts, world, &clusters)),
+        };
     }
     let template = &facts.template;
     let is_named = |cluster: &&ClusterName| {
@@ -84,13 +100,23 @@ pub(in crate::reporter) fn ready_of(
         .filter_map(|name| world.inventories().get(*name));
     let templates = inventories.filter_map(|it| it.templates.get(template));
     let mut unreadable = templates.flatten().filter(|it| it.vmid.0 == 0);
-    if let Some(problem) = unreadable.find_map(|it| it.problem.clone()) {
-        return not_ready(&reasons::TEMPLATE_UNUSABLE, problem);
+    if let Some(template) = unreadable.find(|it| it.problem.is_some()) {
+        let problem = template.problem.clone().unwrap_or_default();
+        let finding = not_ready(&reasons::TEMPLATE_UNUSABLE, problem);
+        return finding.typing(template.commands.clone());
     }
     let texts = sites.iter().filter_map(|(id, site)| {
         let refusal = site.as_ref().err()?;
         Some((id, refusal))
     });
+    let agentless = texts.clone().filter_map(|(_, refusal)| {
+        if let Refusal::NoAgent(vmid) = refusal {
+            Some(format!("qm set {vmid} --agent 1"))
+        } else {
+            None
+        }
+    });
+    let agentless: Vec<String> = agentless.collect();
     let unusable = texts
         .clone()
         .any(|(_, it)| matches!(it, Refusal::Template(_)));
@@ -107,9 +133,10 @@ pub(in crate::reporter) fn ready_of(
     let of_servers = grouped(of_servers);
     let of_servers = (!of_servers.is_empty()).then_some(of_servers);
     let message = together(as_such.chain(of_servers));
-    match unusable {
-        true => not_ready(&reasons::TEMPLATE_UNUSABLE, message),
-        false => not_ready(
+    match (unusable, agentless.is_empty()) {
+        (true, _) => not_ready(&reasons::TEMPLATE_UNUSABLE, message),
+        (false, false) => not_ready(&reasons::NO_AGENT, message).typing(agentless),
+        (false, true) => not_ready(
             &reasons::CLONE_IMPOSSIBLE,
             format!("template {template} can be cloned on no server. {message}"),
         ),

@@ -2,64 +2,138 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::Timestamp;
-use kproxide_planner::facts::{GuestFacts, TemplateFacts};
+use kproxide_planner::facts::{Drive, GuestFacts, TemplateFacts};
 use kproxide_planner::ids::{ClassName, Vmid};
-use kproxide_planner::planning::{Offer, addresses_left, machines_left, offers, vmids_used_up};
-use kproxide_planner::refusal::Refusal;
+use kproxide_planner::planning::{Offer, addresses_left, machines_left, vmids_used_up};
+use kproxide_planner::refusal::{Refusal, grouped};
 use kproxide_planner::world::World;
 
-use super::finding::{Finding, Group, Level};
-use super::{named, reasons};
-use crate::reporter::judging::listed;
+use super::{Finding, Group, Reason, listed, named, reasons};
 
-/// `sees_books`: doctor looks at a cluster, not only at the values of a chart.
-pub(super) fn check(world: &World, sees_books: bool, now: Timestamp) -> Vec<Finding> {
-    let all = offers(world, now);
-    let mut by_size: BTreeMap<_, Vec<&Offer<'_>>> = BTreeMap::new();
-    for offer in &all {
-        by_size
-            .entry((offer.class, &offer.size.name))
-            .or_default()
-            .push(offer);
+/// Why no server takes a machine of any size.
+pub(super) struct Nowhere {
+    pub(super) reason: &'static Reason,
+    pub(super) message: String,
+    /// Seconds after which it is said.
+    pub(super) after: u32,
+}
+
+/// `None`: some server can take one of these, or none was seen.
+pub(super) fn nowhere<'o, 'w: 'o>(
+    offers: impl IntoIterator<Item = &'o Offer<'w>>,
+) -> Option<Nowhere> {
+    let offers: Vec<&Offer<'_>> = offers.into_iter().collect();
+    if offers.is_empty() || offers.iter().any(|it| it.refusal.is_none()) {
+        return None;
     }
-    let mut findings = Vec::new();
-    let fits_somewhere = |class| {
-        all.iter()
-            .any(|it| it.class == class && it.refusal.is_none())
-    };
-    for ((class, size), offers) in by_size {
-        let open: Vec<&&Offer<'_>> = offers.iter().filter(|it| is_open(it)).collect();
-        if open.is_empty() || open.iter().any(|it| !lacks_room(it)) {
-            continue;
+    let open: Vec<&&Offer<'_>> = offers.iter().filter(|it| is_open(it)).collect();
+    // Each server once, with what it says of the size that it is nearest to: the last one of the list.
+    let mut by_server: BTreeMap<String, String> = BTreeMap::new();
+    for offer in &offers {
+        if let Some(refusal) = &offer.refusal {
+            by_server.insert(offer.hypervisor.name.to_string(), refusal.to_string());
         }
-        let texts: Vec<String> = open.iter().filter_map(|it| text(it)).collect();
-        let is_storage = open.iter().any(|it| is_storage(it));
-        let reason = match is_storage {
-            true => &reasons::STORAGE_FULL,
-            false => &reasons::NO_ROOM,
-        };
-        let text = format!(
-            "no machine of the size {size} can be made: {}",
-            texts.join("; ")
-        );
-        let finding = Finding::error(
-            Group::Configuration,
-            named("NodeClass", class),
-            reason,
-            text,
-        );
-        let level = match fits_somewhere(class) {
-            true => Level::Warning,
-            false => Level::Error,
-        };
-        findings.push(Finding { level, ..finding });
     }
-    findings.extend(not_everywhere(&all));
+    let why = grouped(by_server);
+    let (reason, what) = if offers.iter().all(|it| is_of_cluster(it)) {
+        (&reasons::NO_USABLE_CLUSTER, "no machine can be made")
+    } else if !open.is_empty() && open.iter().all(|it| is_storage(it)) {
+        (
+            &reasons::STORAGE_FULL,
+            "no storage has room for a machine of any size",
+        )
+    } else if !open.is_empty() && open.iter().all(|it| lacks_room(it)) {
+        (
+            &reasons::NO_ROOM,
+            "no server has room for a machine of any size",
+        )
+    } else {
+        (&reasons::NO_HYPERVISOR, "no server can take a machine")
+    };
+    // Silence may end by itself.
+    let is_silent = |it: &&Offer<'_>| matches!(it.refusal, Some(Refusal::Unreachable { .. }));
+    let after = match offers.iter().any(is_silent) {
+        true => reasons::UNREACHABLE.after,
+        false => reason.after,
+    };
+    Some(Nowhere {
+        reason,
+        message: format!("{what}: {why}"),
+        after,
+    })
+}
+
+/// The Proxmox cluster as a whole is in the way, and says so itself.
+fn is_of_cluster(offer: &Offer<'_>) -> bool {
+    matches!(
+        offer.refusal,
+        Some(
+            Refusal::Cluster(_)
+                | Refusal::Unreachable { .. }
+                | Refusal::NoQuorum(_)
+                | Refusal::NoNumber { .. }
+                | Refusal::Held(_)
+        )
+    )
+}
+
+/// `sees_books`: the Ledger is seen, not only the values of a chart.
+pub(super) fn check(world: &World, all: &[Offer<'_>], sees_books: bool) -> Vec<Finding> {
+    let mut findings = sizes(all);
+    findings.extend(not_everywhere(all));
+    findings.extend(no_cloud_init(world));
     findings.extend(larger_disks(world));
     findings.extend(addresses(world, sees_books));
     findings.extend(taken_numbers(world));
     findings.extend(strangers(world, sees_books));
+    findings
+}
+
+/// Sizes that no server takes, of classes of which some server takes another size.
+fn sizes(all: &[Offer<'_>]) -> Vec<Finding> {
+    let mut by_size: BTreeMap<_, Vec<&Offer<'_>>> = BTreeMap::new();
+    for offer in all {
+        let of_size = by_size.entry((offer.class, &offer.size.name)).or_default();
+        of_size.push(offer);
+    }
+    let mut findings = Vec::new();
+    for ((class, size), offers) in by_size {
+        let of_class = || all.iter().filter(|it| it.class == class);
+        let Some(Nowhere { message, .. }) = nowhere(offers.iter().copied()) else {
+            continue;
+        };
+        let lacks = offers.iter().any(|it| lacks_room(it));
+        if !lacks || nowhere(of_class()).is_some() {
+            continue;
+        }
+        let text = format!("size {size}: {message}");
+        let object = named("NodeClass", class);
+        let reason = &reasons::SIZE_NOWHERE;
+        findings.push(Finding::warning(Group::Configuration, object, reason, text));
+    }
+    findings
+}
+
+/// Machines of such a template get no name and no address.
+fn no_cloud_init(world: &World) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (name, class) in world.classes() {
+        let inventories = world.inventories().values();
+        let templates = inventories.filter_map(|it| it.templates.get(&class.template));
+        let whole = templates.flatten().filter(|it| it.vmid.0 > 0);
+        let has = |it: &TemplateFacts| it.disks.iter().any(|disk| disk.drive == Drive::CloudInit);
+        for template in whole.filter(|it| !has(it)) {
+            let (vmid, server) = (template.vmid, &template.hypervisor);
+            let storage = template.disks.first();
+            let storage = storage.map_or("local-lvm", |disk| disk.storage.as_str());
+            let text = format!("template {vmid} on {server} has no cloud-init drive");
+            let object = named("NodeClass", name);
+            let reason = &reasons::NO_CLOUD_INIT;
+            let finding = Finding::error(Group::Configuration, object, reason, text);
+            let command = format!("qm set {vmid} --ide2 {storage}:cloudinit");
+            findings.push(finding.typing([command]));
+        }
+    }
     findings
 }
 
@@ -96,6 +170,13 @@ fn text(offer: &Offer<'_>) -> Option<String> {
     Some(format!("{}: {refusal}", offer.hypervisor.name))
 }
 
+fn command(offer: &Offer<'_>) -> Option<String> {
+    if let Some(Refusal::NoAgent(vmid)) = &offer.refusal {
+        return Some(format!("qm set {vmid} --agent 1"));
+    }
+    None
+}
+
 /// Servers on which a class's machines can never be, while they can be on others.
 fn not_everywhere(all: &[Offer<'_>]) -> Vec<Finding> {
     let is_never = |offer: &&Offer<'_>| {
@@ -104,6 +185,7 @@ fn not_everywhere(all: &[Offer<'_>]) -> Vec<Finding> {
             Some(
                 Refusal::NoTemplate { .. }
                     | Refusal::TemplateStays(_)
+                    | Refusal::NoAgent(_)
                     | Refusal::NoStorage(_)
                     | Refusal::StorageInactive(_)
                     | Refusal::StorageLocal { .. }
@@ -118,17 +200,20 @@ fn not_everywhere(all: &[Offer<'_>]) -> Vec<Finding> {
         let mut others = all.iter().filter(|other| other.class == offer.class);
         others.any(|other| is_open(other) && !is_never(&other))
     });
-    let mut texts: BTreeMap<_, Vec<String>> = BTreeMap::new();
+    let mut texts: BTreeMap<_, Vec<(String, Option<String>)>> = BTreeMap::new();
     for offer in never {
         let of_class = texts.entry(offer.class).or_default();
-        of_class.extend(text(offer).filter(|text| !of_class.contains(text)));
+        let told = text(offer).map(|text| (text, command(offer)));
+        of_class.extend(told.filter(|told| !of_class.contains(told)));
     }
     texts
         .into_iter()
         .map(|(class, texts)| {
             let object = named("NodeClass", class);
             let reason = &reasons::NOT_EVERYWHERE;
-            Finding::warning(Group::Configuration, object, reason, texts.join("; "))
+            let (texts, commands): (Vec<String>, Vec<Option<String>>) = texts.into_iter().unzip();
+            let finding = Finding::warning(Group::Configuration, object, reason, texts.join("; "));
+            finding.typing(commands.into_iter().flatten())
         })
         .collect()
 }

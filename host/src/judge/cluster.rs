@@ -5,35 +5,44 @@ use kproxide_planner::ids::{ClusterName, StorageName};
 use kproxide_planner::planning::vmids_used_up;
 use kproxide_planner::world::World;
 
-use super::super::reasons;
-use super::{clusters_of, not_ready, ready, unknown};
-use crate::kube::status::Judgement;
+use super::{Finding, Group, Known, Reason, Stops, clusters_of, named, reasons};
 
-/// `key_problem`: why kproxide can sign no marker. `lacking`: privileges that the credentials do not have.
-pub(in crate::reporter) fn ready_of(
+/// The condition Ready.
+pub(super) fn ready_of(
     name: &ClusterName,
     facts: &ClusterFacts,
     world: &World,
-    key_problem: Option<&String>,
-    lacking: Option<&String>,
-) -> Judgement {
+    known: &Known<'_>,
+) -> Finding {
+    let object = || named("ProxmoxCluster", name);
+    let not_ready = |reason: &'static Reason, message: &str| {
+        Finding::error(Group::Proxmox, object(), reason, message)
+    };
     if let Some(problem) = &facts.problem {
-        return not_ready(&reasons::INVALID_SETTINGS, problem);
+        return Finding {
+            stops: Stops::All,
+            ..not_ready(&reasons::INVALID_SETTINGS, problem)
+        };
     }
-    if let Some(problem) = key_problem {
+    if let Some(problem) = known.key_problem {
         return not_ready(&reasons::KEY_UNUSABLE, problem);
     }
     let Some(inventory) = world.inventories().get(name) else {
-        return unknown("kproxide has not asked this Proxmox cluster yet");
+        let text = "kproxide has not asked this Proxmox cluster yet";
+        return Finding {
+            reason: &reasons::UNKNOWN,
+            ..Finding::ok(Group::Proxmox, object(), text)
+        };
     };
-    if let Some(judged) = of_inventory(facts, inventory) {
-        return judged;
+    if let Some((reason, message)) = of_inventory(facts, inventory) {
+        return not_ready(reason, &message).typing(inventory.commands.clone());
     }
-    if let Some(lacking) = lacking {
-        return not_ready(&reasons::PRIVILEGES_MISSING, lacking);
+    if let Some(lacking) = known.lacking.get(name) {
+        let finding = not_ready(&reasons::PRIVILEGES_MISSING, &lacking.message);
+        return finding.typing(lacking.commands.clone());
     }
     if let Some(text) = missing_storage(name, inventory, world) {
-        return not_ready(&reasons::STORAGE_MISSING, text);
+        return not_ready(&reasons::STORAGE_MISSING, &text);
     }
     if vmids_used_up(world, name) {
         let ClusterFacts {
@@ -51,19 +60,19 @@ pub(in crate::reporter) fn ready_of(
         });
         return not_ready(
             &reasons::VMIDS_USED_UP,
-            format!(
+            &format!(
                 "each VMID from {vmid_first} to {vmid_last} (spec.vmidRange) is in use, or rests after its machine is gone.{anchor} Make the range larger, or wait: until when each rests stands in `kubectl get ledger kproxide --output yaml` (spec.entries, until)"
             ),
         );
     }
-    ready("")
+    Finding::ok(Group::Proxmox, object(), "")
 }
 
 /// What the last look at the Proxmox cluster says. `None`: all is well.
-pub(in crate::reporter) fn of_inventory(
+fn of_inventory(
     facts: &ClusterFacts,
     inventory: &InventoryFacts,
-) -> Option<Judgement> {
+) -> Option<(&'static Reason, String)> {
     let problem = || inventory.problem.clone().unwrap_or_default();
     if !inventory.reachable {
         let reason = match inventory.trouble {
@@ -73,19 +82,18 @@ pub(in crate::reporter) fn of_inventory(
             Some(Trouble::NoPool) => &reasons::POOL_MISSING,
             None => &reasons::UNREACHABLE,
         };
-        return Some(not_ready(reason, problem()));
+        return Some((reason, problem()));
     }
     if !inventory.quorate {
-        return Some(not_ready(
+        return Some((
             &reasons::NO_QUORUM,
-            "the Proxmox cluster has no quorum, so kproxide launches and destroys nothing there. If you took this server out of its cluster on purpose, restart kproxide",
+            "the Proxmox cluster has no quorum, so kproxide launches and destroys nothing there. If you took this server out of its cluster on purpose, restart kproxide".to_owned(),
         ));
     }
     if let Some(problem) = unknown_hypervisor(facts, inventory) {
-        return Some(not_ready(&reasons::UNKNOWN_HYPERVISOR, problem));
+        return Some((&reasons::UNKNOWN_HYPERVISOR, problem));
     }
-    (inventory.trouble == Some(Trouble::NoPool))
-        .then(|| not_ready(&reasons::POOL_MISSING, problem()))
+    (inventory.trouble == Some(Trouble::NoPool)).then(|| (&reasons::POOL_MISSING, problem()))
 }
 
 /// Proxmox also lists servers that are off. So a name that is not listed is a mistake, and a machine may be made where
@@ -190,11 +198,11 @@ mod tests {
                 "hypervisorAttributes",
             ),
         ] {
-            let judged = said(field, value).unwrap();
+            let (_, message) = said(field, value).unwrap();
             let expected = format!(
                 "spec.{named}: the Proxmox cluster has no server gama; it has alpha, beta, gamma"
             );
-            assert!(judged.message.contains(&expected), "{judged:?}");
+            assert!(message.contains(&expected), "{message}");
         }
     }
 }

@@ -1,0 +1,631 @@
+//! One truth: a defect is put into a running system, and what the controller says of it is the same in conditions, `status`, `explain`,
+//! `doctor` and metrics, in time. Then it is mended, and all of them fall silent. Nothing here repeats a text: the places are compared.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use http::Request;
+use http_body_util::BodyExt as _;
+use kproxide_planner::ids::ObjectKey;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+use tower::ServiceExt as _;
+
+use super::defects::{DEFECTS, Mend};
+use super::ward::{Ward, ailments, topology};
+use crate::admin;
+use crate::app::tests::MACHINE;
+use crate::config::Config;
+use crate::doctor::{Report, Sources, examine};
+use crate::judge::{Finding, reasons};
+use crate::kube::client::Client;
+use crate::kube::manifest::Object;
+use crate::lab::config;
+use crate::policy::{Engine, Execution, Library};
+use crate::status::{Screen, Seen};
+use crate::whatif::{self, Changes, Input, SavedWorld, Scene, Subject};
+
+/// At the default intervals kproxide looks at least every 10 s, so the second look after a change is over by then.
+const SECOND_LOOK: u64 = 15;
+/// Proxmox's servers tell each other every 10 s how full their storages are.
+const BROADCAST: Duration = Duration::from_secs(10);
+/// For what is only silence.
+const SILENCE: u64 = 80;
+/// Enough for everything to be said that is said, and taken back.
+const MENDED: Duration = Duration::from_secs(150);
+
+/// What is put into a system with one machine.
+struct Row {
+    name: &'static str,
+    inject: fn(&Ward),
+    mend: fn(&Ward),
+    /// Line 1 names this, and this reason of it.
+    object: fn(&Ward) -> String,
+    reason: &'static str,
+    seconds: u64,
+    /// Doctor sees neither pods nor times, so it does not say this.
+    is_of_doctor: bool,
+}
+
+#[rustfmt::skip]
+const ROWS: &[Row] = &[
+    Row { name: "the server of a machine goes off", inject: |w| w.lab.pve.set_hypervisor_online(&server(w), false),
+        mend: |w| w.lab.pve.set_hypervisor_online(&server(w), true), object: |w| format!("Hypervisor/home/{}", server(w)),
+        reason: "HypervisorOffline", seconds: 25, is_of_doctor: true },
+    Row { name: "a server without machines goes off", inject: |w| w.lab.pve.set_hypervisor_online(other(w), false),
+        mend: |w| w.lab.pve.set_hypervisor_online(other(w), true), object: |w| format!("Hypervisor/home/{}", other(w)),
+        reason: "HypervisorOffline", seconds: 25, is_of_doctor: true },
+    Row { name: "a kubelet falls silent", inject: |w| { w.lab.kubelets.stop_node(&machine(w)); },
+        mend: |w| restart(w), object: |w| format!("NodeClaim/{}", machine(w)),
+        reason: "NodeNotReady", seconds: 40 + SECOND_LOOK, is_of_doctor: true },
+    Row { name: "somebody cordons the Node of a machine", inject: |w| cordon(w, true), mend: |w| cordon(w, false),
+        object: |w| format!("Node/{}", machine(w)), reason: "NodeSetAside", seconds: 620, is_of_doctor: true },
+    Row { name: "a Node gets a taint that nobody named", inject: |w| taint(w, json!([{ "key": "gpu", "effect": "NoSchedule" }])),
+        mend: |w| taint(w, json!([])), object: |w| format!("Node/{}", machine(w)), reason: "NodeSetAside", seconds: 620,
+        is_of_doctor: true },
+    Row { name: "no endpoint takes a connection", inject: |w| w.wires(|wires| { wires.dead = endpoints(); }),
+        mend: |w| w.wires(|wires| wires.dead.clear()), object: |_| "ProxmoxCluster/home".to_owned(),
+        reason: "Unreachable", seconds: SILENCE, is_of_doctor: false },
+    Row { name: "every endpoint takes connections and never answers", inject: |w| w.wires(|wires| { wires.hanging = endpoints(); }),
+        mend: |w| w.wires(|wires| wires.hanging.clear()), object: |_| "ProxmoxCluster/home".to_owned(),
+        reason: "Unreachable", seconds: SILENCE, is_of_doctor: false },
+    Row { name: "the token is revoked", inject: |w| assert!(w.lab.pve.revoke_token("kproxide@pve", "ci")),
+        mend: |w| w.lab.pve.set_users(topology().users), object: |_| "ProxmoxCluster/home".to_owned(),
+        reason: "CredentialsRefused", seconds: SECOND_LOOK, is_of_doctor: true },
+    Row { name: "pods wait for a pool that is paused", inject: |w| { w.edit("nodepools/workers", json!({"paused": true})); wide(w, 3); },
+        mend: |w| w.edit("nodepools/workers", json!({"paused": false})), object: |_| "NodePool/workers".to_owned(),
+        reason: "Paused", seconds: SECOND_LOOK, is_of_doctor: false },
+    Row { name: "pods wait for a pool that is full", inject: |w| { w.edit("nodepools/workers", json!({"limits": {"maxNodes": 1}})); wide(w, 3); },
+        mend: |w| w.edit("nodepools/workers", json!({"limits": {"maxNodes": 3}})), object: |_| "NodePool/workers".to_owned(),
+        reason: "MaxNodes", seconds: SECOND_LOOK, is_of_doctor: false },
+    Row { name: "the storage of every server is full, and pods wait", inject: |w| { w.lab.pve.fill_storage("local-lvm", 1 << 30); wide(w, 3); },
+        mend: |w| w.lab.pve.fill_storage("local-lvm", 300 << 30), object: |_| "NodeClass/debian".to_owned(),
+        reason: "StorageFull", seconds: SECOND_LOOK + 10, is_of_doctor: true },
+    Row { name: "somebody protects a VM that is to go", inject: |w| {
+            w.lab.pve.human_sets(vmid(w), "protection", Some("1")).unwrap();
+            w.lab.kube.delete("nodeclaims.kproxide.dev", "", &machine(w)).unwrap();
+        },
+        mend: |w| w.lab.pve.human_sets(vmid(w), "protection", None).unwrap(), object: |w| format!("NodeClaim/{}", machine(w)),
+        reason: "ProtectedVM", seconds: 120, is_of_doctor: true },
+    Row { name: "a backup locks a VM that is to go", inject: |w| {
+            w.lab.pve.human_holds_lock(vmid(w), MACHINE).unwrap();
+            w.lab.kube.delete("nodeclaims.kproxide.dev", "", &machine(w)).unwrap();
+        },
+        // The backup ends.
+        mend: |w| { let _ = w; }, object: |w| format!("NodeClaim/{}", machine(w)),
+        reason: "Stalled", seconds: 150, is_of_doctor: true },
+    Row { name: "a NodeClass in use is deleted", inject: |w| w.lab.kube.delete("nodeclasses.kproxide.dev", "", "debian").unwrap(),
+        // Its finalizer holds it as long as a machine is made from it. What mends it is that the machine goes.
+        mend: |w| { let _ = w; }, object: |_| "NodeClass/debian".to_owned(),
+        reason: "BeingDeleted", seconds: SECOND_LOOK, is_of_doctor: true },
+];
+
+fn endpoints() -> BTreeSet<String> {
+    ["https://pve1:8006", "https://pve2:8006"]
+        .map(str::to_owned)
+        .into()
+}
+
+/// The one machine.
+fn claim(ward: &Ward) -> Value {
+    let mut claims = ward.lab.kube.list("nodeclaims.kproxide.dev");
+    claims.sort_by_key(|it| it["metadata"]["creationTimestamp"].to_string());
+    claims.remove(0)
+}
+
+fn machine(ward: &Ward) -> String {
+    claim(ward)["metadata"]["name"].as_str().unwrap().to_owned()
+}
+
+fn server(ward: &Ward) -> String {
+    claim(ward)["spec"]["hypervisor"]
+        .as_str()
+        .unwrap()
+        .to_owned()
+}
+
+fn other(ward: &Ward) -> &'static str {
+    match &*server(ward) {
+        "pve1" => "pve2",
+        _ => "pve1",
+    }
+}
+
+fn vmid(ward: &Ward) -> u32 {
+    u32::try_from(claim(ward)["spec"]["vmid"].as_u64().unwrap()).unwrap()
+}
+
+fn cordon(ward: &Ward, is_cordoned: bool) {
+    let patch = json!({ "spec": { "unschedulable": is_cordoned } });
+    ward.lab
+        .kube
+        .patch("nodes", "", "", &machine(ward), patch)
+        .unwrap();
+}
+
+fn taint(ward: &Ward, taints: Value) {
+    let patch = json!({ "spec": { "taints": taints } });
+    ward.lab
+        .kube
+        .patch("nodes", "", "", &machine(ward), patch)
+        .unwrap();
+}
+
+/// As if the machine had been restarted.
+fn restart(ward: &Ward) {
+    ward.lab.pve.human_stops(vmid(ward)).unwrap();
+}
+
+/// Pods of which each takes most of a machine.
+fn wide(ward: &Ward, replicas: u32) {
+    crate::app::tests::wide(&ward.lab, "web", "workers", replicas);
+}
+
+/// What every place says at one moment.
+struct Said {
+    /// All that the controller found.
+    findings: Vec<Finding>,
+    screen: Screen,
+    scene: Scene,
+    conditions: BTreeSet<(String, String, String)>,
+    metrics: BTreeSet<(String, String)>,
+}
+
+/// A controller that runs in the ward, with its admin endpoints.
+struct Running {
+    router: Router,
+    policies: Library,
+}
+
+impl Running {
+    async fn get(&self, path: &str) -> Vec<u8> {
+        // The controller shows its plan once a second.
+        sleep(Duration::from_millis(1100)).await;
+        let request = Request::get(path).body(Body::empty()).unwrap();
+        let answer = self.router.clone().oneshot(request).await.unwrap();
+        assert_eq!(answer.status(), 200, "{path}");
+        answer
+            .into_body()
+            .collect()
+            .await
+            .unwrap()
+            .to_bytes()
+            .to_vec()
+    }
+
+    async fn said(&self, ward: &Ward) -> Said {
+        let plan: Value = serde_json::from_slice(&self.get("/debug/plan").await).unwrap();
+        let findings: Vec<Finding> = serde_json::from_value(plan["findings"].clone()).unwrap();
+        let saved = SavedWorld::read(&Object::from_elsewhere(plan, "the controller")).unwrap();
+        let input = Input {
+            saved: Some(saved),
+            ..Input::default()
+        };
+        let changes = Changes::default();
+        let now = ward.lab.clock.now();
+        let mut scene = whatif::build(input, &changes, None, now).unwrap();
+        scene.finish(&changes).unwrap();
+        scene.take_policies(&self.policies);
+        let plan = scene.planned.take().unwrap();
+        let screen = Screen::of(Seen {
+            scene: &scene,
+            plan: &plan,
+            decisions: &[],
+            objects: &[],
+            findings: findings.clone(),
+            source: "the controller".to_owned(),
+            is_computed: false,
+        });
+        scene.planned = Some(plan);
+        let metrics = String::from_utf8(self.get("/metrics").await).unwrap();
+        Said {
+            findings,
+            screen,
+            scene,
+            conditions: conditions(ward),
+            metrics: troubles_in(&metrics),
+        }
+    }
+}
+
+/// Object, type and reason of each condition of our objects.
+fn conditions(ward: &Ward) -> BTreeSet<(String, String, String)> {
+    let kinds = ["proxmoxclusters", "nodeclasses", "nodepools", "nodeclaims"];
+    let objects = kinds
+        .iter()
+        .flat_map(|kind| ward.lab.kube.list(&format!("{kind}.kproxide.dev")));
+    let mut all = BTreeSet::new();
+    for object in objects {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let name = format!(
+            "{}/{}",
+            text(&object["kind"]),
+            text(&object["metadata"]["name"])
+        );
+        for condition in object["status"]["conditions"]
+            .as_array()
+            .into_iter()
+            .flatten()
+        {
+            all.insert((
+                name.clone(),
+                text(&condition["type"]),
+                text(&condition["reason"]),
+            ));
+        }
+    }
+    all
+}
+
+fn troubles_in(metrics: &str) -> BTreeSet<(String, String)> {
+    let rows = metrics
+        .lines()
+        .filter(|line| line.starts_with("kproxide_troubles{"));
+    let label = |line: &str, name: &str| {
+        let (_, rest) = line.split_once(&format!("{name}=\"")).unwrap();
+        rest.split('"').next().unwrap().to_owned()
+    };
+    rows.map(|line| {
+        (
+            format!("{}/{}", label(line, "kind"), label(line, "name")),
+            label(line, "reason"),
+        )
+    })
+    .collect()
+}
+
+impl Said {
+    fn troubles(&self) -> BTreeSet<(String, String)> {
+        let troubles = self.screen.troubles.iter();
+        troubles
+            .map(|it| (it.object.clone(), it.reason.word.to_owned()))
+            .collect()
+    }
+
+    /// No two places disagree.
+    fn check(&self, name: &str) {
+        let now = self.scene.now;
+        // Machines and Nodes have no names there.
+        let counted = self.troubles().into_iter().map(|(object, reason)| {
+            let kind = object.split('/').next().unwrap_or_default();
+            match kind {
+                "NodeClaim" | "Node" => (format!("{kind}/"), reason),
+                _ => (object, reason),
+            }
+        });
+        let counted: BTreeSet<_> = counted.collect();
+        assert_eq!(self.metrics, counted, "{name}: metrics and status");
+        for finding in self.findings.iter().filter(|it| it.is_ripe(now)) {
+            let Some((condition, _)) = finding.condition() else {
+                continue;
+            };
+            let mut of_kind = self.conditions.iter();
+            let stands =
+                of_kind.find(|(object, kind, _)| *object == finding.object && kind == condition);
+            let stands = stands.map(|(.., reason)| reason.as_str());
+            assert_eq!(
+                stands,
+                Some(finding.reason.word),
+                "{name}: {} {condition}",
+                finding.object
+            );
+        }
+        // An unready object is a trouble, or follows from one.
+        for (object, kind, reason) in self.conditions.iter().filter(|it| it.1 == "Ready") {
+            let Some(reason) = reasons::of(reason) else {
+                continue;
+            };
+            let is_bad = reason.status == crate::kube::crd::ConditionStatus::False;
+            let mut about = self.findings.iter().filter(|it| it.object == *object);
+            let is_found = about.any(|it| it.reason == reason);
+            assert!(!is_bad || is_found, "{name}: {object} {kind} {reason:?}");
+        }
+        for trouble in &self.screen.troubles {
+            // Nobody asks `explain` for a class that no pool uses.
+            let mut pools = self.scene.world.pools().values();
+            let is_used = pools.any(|it| trouble.object == format!("NodeClass/{}", it.class));
+            if trouble.object.starts_with("NodeClass/") && !is_used {
+                continue;
+            }
+            let explained = self.explained(&trouble.object);
+            assert!(
+                explained.contains(trouble.reason.word),
+                "{name}: {explained}"
+            );
+        }
+    }
+
+    /// What `explain` says of the thing that a person would ask about.
+    fn explained(&self, object: &str) -> String {
+        let (kind, name) = object.split_once('/').unwrap();
+        let subject = match kind {
+            "NodeClaim" => Subject::Claim(name.into()),
+            "Node" => Subject::Node(name.into()),
+            "Hypervisor" => Subject::Hypervisor(name.to_owned()),
+            "Pod" => Subject::Pod(ObjectKey::new("default", name)),
+            _ => Subject::Pool("workers".into()),
+        };
+        let plan = self.scene.planned.as_ref().unwrap();
+        match whatif::explain(&self.scene, plan, &[], &subject) {
+            Ok(explanation) => explanation.to_string(),
+            Err(error) => error,
+        }
+    }
+}
+
+/// Runs a controller with one machine in service while the story is told.
+async fn told(ward: &Ward, story: impl AsyncFnOnce(&Running)) {
+    let config = Config {
+        join_dir: ward.join.path().to_owned(),
+        ..config("kproxide-0")
+    };
+    let kube = Client::from_service(ward.lab.kube.as_user("kproxide-0").service());
+    let (app, host) = ward
+        .lab
+        .host_over("kproxide-0", config, kube, ward.connect())
+        .unwrap();
+    let running = Running {
+        router: admin::router(app.vitals(), app.metrics()),
+        policies: Library::new(Engine::new(Execution::Inline).unwrap()),
+    };
+    let story = async {
+        sleep(MACHINE).await;
+        story(&running).await;
+        host.stop.cancel();
+    };
+    let ((), ended) = tokio::join!(story, app.run());
+    ended.unwrap();
+}
+
+/// Doctor, of the controller that runs.
+async fn examined(ward: &Ward) -> Report {
+    let sources = Sources {
+        namespace: "kube-system".to_owned(),
+        ..ward.sources()
+    };
+    examine(&sources, Vec::new()).await.unwrap()
+}
+
+async fn is_silent(ward: &Ward, running: &Running, when: &str) {
+    let said = running.said(ward).await;
+    assert_eq!(said.troubles(), BTreeSet::new(), "{when}");
+    said.check(when);
+    assert_eq!(said.screen.answer, "All is well.", "{when}");
+    let report = examined(ward).await;
+    assert_eq!(ailments(&report), [], "{when}:\n{report}");
+}
+
+/// Line 1 is about this, and all places agree.
+fn names(said: &Said, name: &str, object: &str, reason: &str) {
+    said.check(name);
+    let answer = &said.screen.answer;
+    assert!(
+        answer.contains(object) && answer.contains(reason),
+        "{name}: {answer}\n{:#?}",
+        said.troubles()
+    );
+}
+
+/// Those defects of the table of doctor that the controller can know.
+#[tokio::test(start_paused = true)]
+async fn each_defect_of_doctors_table_is_said_everywhere_and_taken_back_everywhere() {
+    let of_doctor = |reason: &str| reasons::of(reason).is_none_or(|it| it.of.text == "doctor");
+    let mut seen = 0;
+    for defect in DEFECTS.iter().filter(|it| !of_doctor(it.reason)) {
+        // These say something else of a system that has a machine already, or nothing.
+        const ALONE: [&str; 10] = [
+            // Only doctor looks at the bridges of templates.
+            "machines may not be connected",
+            "the token's secret is wrong",
+            "there is no pool",
+            "one of two endpoints has another certificate",
+            "every number is taken",
+            "the key that marks machines is gone",
+            "all addresses of a class rest",
+            "a class has fewer addresses than its pool may make machines",
+            "a Node has the label of a claim that is gone",
+            "the Proxmox pool is not there",
+        ];
+        if ALONE.contains(&defect.name) {
+            continue;
+        }
+        seen += 1;
+        let ward = Ward::new();
+        told(&ward, async |running| {
+            is_silent(&ward, running, &format!("before: {}", defect.name)).await;
+            (defect.inject)(&ward);
+            sleep(Duration::from_secs(SECOND_LOOK)).await;
+            let reason = reasons::of(defect.reason).unwrap();
+            sleep(Duration::from_secs(reason.after.into())).await;
+            if defect.name.contains("storage") {
+                sleep(BROADCAST).await;
+            }
+            // What the credentials may do is asked more rarely: see observe.
+            if reason.word == "PrivilegesMissing" || reason.word == "TokenOverPrivileged" {
+                sleep(Duration::from_secs(61 * 60)).await;
+            }
+            let said = running.said(&ward).await;
+            names(&said, defect.name, defect.object, defect.reason);
+            let report = examined(&ward).await;
+            let doctor = ailments(&report).into_iter();
+            let doctor: BTreeSet<_> = doctor
+                .map(|(_, object, reason)| (object.to_owned(), reason.to_owned()))
+                .collect();
+            assert_eq!(
+                doctor,
+                said.troubles(),
+                "{}: doctor and status\n{report}",
+                defect.name
+            );
+            match defect.mend {
+                Mend::ByHand(mend) => mend(&ward),
+                Mend::Commands => {
+                    let found = report
+                        .findings
+                        .iter()
+                        .find(|it| it.reason.word == defect.reason);
+                    found
+                        .unwrap()
+                        .commands
+                        .iter()
+                        .for_each(|line| ward.run(line));
+                }
+            }
+            sleep(MENDED).await;
+            if reason.word == "TokenOverPrivileged" {
+                sleep(Duration::from_secs(61 * 60)).await;
+            }
+            is_silent(&ward, running, &format!("mended: {}", defect.name)).await;
+        })
+        .await;
+    }
+    assert!(
+        seen + ROWS.len() >= 40,
+        "{seen} of doctor's table, {} more",
+        ROWS.len()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_defect_of_a_machine_is_said_everywhere_and_taken_back_everywhere() {
+    for row in ROWS {
+        let ward = Ward::new();
+        told(&ward, async |running| {
+            let object = (row.object)(&ward);
+            (row.inject)(&ward);
+            sleep(Duration::from_secs(row.seconds)).await;
+            let said = running.said(&ward).await;
+            names(&said, row.name, &object, row.reason);
+            if row.is_of_doctor {
+                let report = examined(&ward).await;
+                let is_it =
+                    |(_, of, reason): &(_, &str, &str)| *of == object && *reason == row.reason;
+                assert!(
+                    ailments(&report).iter().any(is_it),
+                    "{}:\n{report}",
+                    row.name
+                );
+            }
+            if row.reason == "BeingDeleted" {
+                return;
+            }
+            (row.mend)(&ward);
+            sleep(MENDED + 2 * MACHINE).await;
+            let said = running.said(&ward).await;
+            said.check(row.name);
+            assert_eq!(said.troubles(), BTreeSet::new(), "mended: {}", row.name);
+        })
+        .await;
+    }
+}
+
+/// Silence may end by itself. Until it is said, `status` shows for how long it lasts.
+#[tokio::test(start_paused = true)]
+async fn silence_is_shown_at_once_and_said_after_a_minute() {
+    let ward = Ward::new();
+    told(&ward, async |running| {
+        ward.wires(|wires| wires.dead = endpoints());
+        sleep(Duration::from_secs(30)).await;
+        let said = running.said(&ward).await;
+        said.check("after 30 s");
+        assert_eq!(said.troubles(), BTreeSet::new());
+        let answer = &said.screen.answer;
+        assert!(
+            answer.starts_with("All is well, but ProxmoxCluster/home gives no answer for "),
+            "{answer}"
+        );
+        assert!(
+            said.screen
+                .hypervisors
+                .iter()
+                .all(|it| it.silent_seconds.is_some())
+        );
+        sleep(Duration::from_secs(45)).await;
+        let said = running.said(&ward).await;
+        names(&said, "after 75 s", "ProxmoxCluster/home", "Unreachable");
+    })
+    .await;
+}
+
+/// Of any two of these, line 1 names the one that stops most. The third thing is a token that may do too much, which stops nothing.
+#[tokio::test(start_paused = true)]
+async fn of_several_defects_line_1_names_the_one_that_stops_most() {
+    let grave = [
+        "there is no quorum",
+        "a pool wants more machines than it may have",
+        "a pool may have no machine",
+        "no template has a guest agent",
+        "there is no template of that name",
+        "the storage is full",
+        "a range of numbers is empty",
+        "a storage is not there",
+        "a server is named that is not there",
+        "the join script is not mounted",
+        "a pool names a class that is not there",
+        "a Node has the label of a claim that is gone",
+        "no server has the memory of a size",
+        "the template's disk is larger than asked",
+        "another installation uses the Proxmox pool",
+    ];
+    let rows: Vec<_> = DEFECTS
+        .iter()
+        .filter(|it| grave.contains(&it.name))
+        .collect();
+    assert_eq!(rows.len(), 15);
+    for (index, first) in rows.iter().enumerate() {
+        for second in &rows[index + 1..] {
+            let ward = Ward::new();
+            told(&ward, async |running| {
+                let name = format!("{} and {}", first.name, second.name);
+                ward.grant("/access", &["Permissions.Modify"]);
+                (first.inject)(&ward);
+                (second.inject)(&ward);
+                sleep(Duration::from_secs(SECOND_LOOK) + BROADCAST).await;
+                // One may hide the other; the one that stops most is never hidden.
+                let said = running.said(&ward).await;
+                said.check(&name);
+                let most = |name: &str| reasons::of(name).map(|it| it.stops).unwrap();
+                let most = most(first.reason).min(most(second.reason));
+                let line_1 = said.screen.troubles.first().map(|it| it.stops);
+                assert!(
+                    line_1.is_some_and(|it| it <= most),
+                    "{name}: {}",
+                    said.screen.answer
+                );
+                let later = said.screen.troubles.iter().map(|it| it.stops);
+                assert!(later.is_sorted(), "{name}: {:#?}", said.troubles());
+            })
+            .await;
+        }
+    }
+}
+
+/// Shapes in which nothing is wrong.
+#[tokio::test(start_paused = true)]
+async fn a_healthy_system_of_each_shape_has_no_finding() {
+    for (shape, change) in [
+        ("one machine, no pods", json!({})),
+        (
+            "at its maximum",
+            json!({ "limits": { "minNodes": 1, "maxNodes": 1 } }),
+        ),
+        (
+            "min = max",
+            json!({ "limits": { "minNodes": 2, "maxNodes": 2 } }),
+        ),
+        (
+            "nothing",
+            json!({ "limits": { "minNodes": 0, "maxNodes": 3 } }),
+        ),
+        ("paused", json!({ "paused": true })),
+    ] {
+        let ward = Ward::new();
+        ward.edit("nodepools/workers", change);
+        told(&ward, async |running| {
+            is_silent(&ward, running, shape).await
+        })
+        .await;
+    }
+}

@@ -1,0 +1,33 @@
+//! What tests of the judge share.
+
+use super::*;
+
+/// Nothing is known beside the world.
+#[derive(Default)]
+pub(crate) struct Quiet {
+    report: Report,
+    lacking: BTreeMap<ClusterName, Lacking>,
+    texts: BTreeMap<ClusterName, String>,
+    paths: BTreeMap<Arc<str>, String>,
+    refusals: BTreeMap<Arc<str>, Refusal>,
+    unfit: Unfit,
+    failures: Failures,
+}
+
+impl Quiet {
+    pub(crate) fn known(&self) -> Known<'_> {
+        Known {
+            report: &self.report,
+            key_problem: None,
+            lacking: &self.lacking,
+            excess: &self.texts,
+            unused: &self.texts,
+            join_problems: &self.paths,
+            refusals: &self.refusals,
+            unfit: &self.unfit,
+            failures: &self.failures,
+            sees_books: true,
+            now: Timestamp::UNIX_EPOCH,
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Which trouble comes first: what stops work, by what it stops, and whether pods wait for it.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use kproxide_planner::report::Report;
+use kproxide_planner::world::World;
+
+use crate::judge::{Finding, Level, Stops, kept_waiting, named, uses};
+
+/// Those that are said now, the first one to mend first, and those that may end by themselves before they are said.
+pub(super) fn ordered(
+    findings: &[Finding],
+    world: &World,
+    report: &Report,
+    now: Timestamp,
+) -> (Vec<Finding>, Vec<Finding>) {
+    let bad = findings.iter().filter(|it| it.is_trouble()).cloned();
+    let (mut said, soon): (Vec<_>, Vec<_>) = bad.partition(|it| it.is_ripe(now));
+    let keeping = keeping(world, report);
+    said.sort_by(|a, b| {
+        let by_rank = rank(a, &keeping).cmp(&rank(b, &keeping));
+        let by_level = by_rank.then(b.level.cmp(&a.level));
+        by_level
+            .then(a.group.cmp(&b.group))
+            .then_with(|| a.object.cmp(&b.object))
+    });
+    said.dedup();
+    (said, soon)
+}
+
+/// What keeps pods waiting comes before all that only stops work.
+pub(super) fn rank(finding: &Finding, keeping: &BTreeSet<String>) -> (bool, Stops) {
+    (!keeps_pods(finding, keeping), finding.stops)
+}
+
+pub(super) fn keeps_pods(finding: &Finding, keeping: &BTreeSet<String>) -> bool {
+    matches!(finding.stops, Stops::All | Stops::Launches) && keeping.contains(&finding.object)
+}
+
+/// The objects that stand between pods and a machine.
+pub(super) fn keeping(world: &World, report: &Report) -> BTreeSet<String> {
+    let mut keeping = BTreeSet::new();
+    for name in kept_waiting(report) {
+        if let Some(pool) = world.pools().get(&name) {
+            keeping.insert(named("NodeClass", &pool.class));
+            let clusters = world.clusters().keys().filter(|it| uses(pool, it));
+            keeping.extend(clusters.map(|it| named("ProxmoxCluster", it)));
+        }
+        keeping.insert(named("NodePool", name));
+    }
+    keeping
+}
+
+/// What is said of several objects in the same words is one thing to mend.
+pub(super) fn alike(troubles: &[Finding]) -> Vec<(Vec<&str>, &Finding)> {
+    let mut all: Vec<(Vec<&str>, &Finding)> = Vec::new();
+    for trouble in troubles {
+        let same = all.iter_mut().find(|(_, other)| {
+            (other.reason, &other.message, other.level)
+                == (trouble.reason, &trouble.message, trouble.level)
+        });
+        match same {
+            Some((objects, _)) => objects.push(&trouble.object),
+            None => all.push((vec![&trouble.object], trouble)),
+        }
+    }
+    all
+}
+
+/// All is well, or what stops most.
+pub(super) fn answer(
+    troubles: &[Finding],
+    soon: &[Finding],
+    keeping: &BTreeSet<String>,
+    (unhelped, example): (u32, Option<&str>),
+    now: Timestamp,
+) -> String {
+    let help = match unhelped {
+        0 => None,
+        1 => Some("1 pod gets no help".to_owned()),
+        count => Some(format!("{count} pods get no help")),
+    };
+    let alike = alike(troubles);
+    let Some((objects, first)) = alike.first() else {
+        return match (help, example, soon.first()) {
+            (Some(help), example, _) => {
+                format!("kproxide works, but {help}.{}", explained(example))
+            }
+            (None, _, Some(soon)) => format!(
+                "All is well, but {} gives no answer for {} s.",
+                soon.object,
+                soon.since
+                    .map_or(0, |since| now.duration_since(since).as_secs())
+            ),
+            (None, _, None) => "All is well.".to_owned(),
+        };
+    };
+    let what = match first.stops {
+        Stops::All => "Nothing is made or removed",
+        Stops::Launches => "No machine is made",
+        Stops::Removals => "No machine is removed",
+        Stops::Machine => "Something is wrong with machines",
+        Stops::Nothing | Stops::Follows => "kproxide works, but not all is well",
+    };
+    let first = format!("{} ({})", short(objects), first.reason.word);
+    let mut rest = Vec::new();
+    let more = &alike[1..];
+    for (level, word) in [(Level::Error, "error"), (Level::Warning, "warning")] {
+        match more.iter().filter(|(_, it)| it.level == level).count() {
+            0 => {}
+            1 => rest.push(format!("1 more {word}")),
+            count => rest.push(format!("{count} more {word}s")),
+        }
+    }
+    let rest = match rest.is_empty() {
+        true => String::new(),
+        false => format!(" And {}.", rest.join(", ")),
+    };
+    match help {
+        Some(help) if keeps_pods(alike[0].1, keeping) => format!("{help}: {first}.{rest}"),
+        Some(help) => format!("{help}.{} {what}: {first}.{rest}", explained(example)),
+        None => format!("{what}: {first}.{rest}"),
+    }
+}
+
+fn explained(example: Option<&str>) -> String {
+    example.map_or(String::new(), |pod| {
+        let (namespace, name) = pod.split_once('/').unwrap_or(("default", pod));
+        format!(" `kproxide explain pod {name} --namespace {namespace}` says what helps.")
+    })
+}
+
+/// The first few, and how many more.
+pub(super) fn short(objects: &[&str]) -> String {
+    match objects {
+        [first, _, _, _, ..] => format!("{first} and {} more objects", objects.len() - 1),
+        few => few.join(", "),
+    }
+}
