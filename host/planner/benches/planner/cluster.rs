@@ -248,8 +248,12 @@ fn check_quiet(plan: &Plan, scene: &Scene) {
             .iter()
             .all(|advance| advance.verdict == Verdict::Keep)
     );
-    let kept =
-        |outcome: &NodeOutcome| matches!(outcome, NodeOutcome::Kept(Kept::LoadHeadroom { .. }));
+    let kept = |outcome: &NodeOutcome| {
+        matches!(
+            outcome,
+            NodeOutcome::Kept(Kept::LoadHeadroom { .. } | Kept::Stuck(..))
+        )
+    };
     assert_eq!(plan.report.nodes.len(), scene.claims.len());
     assert!(
         plan.report.nodes.iter().all(|row| kept(&row.outcome)),

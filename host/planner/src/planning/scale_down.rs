@@ -36,6 +36,8 @@ pub(super) struct ScaleDown {
     /// Rows in the order in which their pool's policy wants them to go.
     ordered: BTreeMap<PoolName, VecDeque<usize>>,
     load: Load,
+    /// Nodes that the headroom keeps, and that were looked at for a better reason.
+    looked_closer: u32,
     /// Removals that each disruption budget still allows.
     pub(super) allowed: BTreeMap<ObjectKey, i32>,
 }

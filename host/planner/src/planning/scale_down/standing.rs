@@ -15,6 +15,9 @@ use crate::reasons::{Kept, Moment};
 use crate::time::later;
 use crate::world::NodeView;
 
+/// So many Nodes of a tick are looked at more closely. In a full cluster each look may go over every Node.
+const LOOKS_MAX: u32 = 200;
+
 impl<'w> Planning<'w> {
     /// Whether the Node could go, and if not, why.
     pub(super) fn standing(
@@ -110,7 +113,7 @@ impl<'w> Planning<'w> {
                 .load
                 .allows_without(&node.facts.allocatable, pool.scale_down.load_headroom)
         {
-            return Some(Kept::load_headroom(pool, Moment::Now));
+            return Some(self.why_beside_headroom(index, node, pool));
         }
         match self.snapshot.move_away(node) {
             Err(stuck) => Some(Kept::Stuck(stuck, Moment::Now)),
@@ -120,6 +123,27 @@ impl<'w> Planning<'w> {
                 lacking
             }
         }
+    }
+
+    /// The cluster would not keep its headroom. That a pod has no other place, or that the pool keeps `minNodes`, tells a
+    /// person more, and stands also with no headroom at all.
+    fn why_beside_headroom(
+        &mut self,
+        index: usize,
+        node: &NodeView<'w>,
+        pool: &'w PoolFacts,
+    ) -> Kept {
+        if self.scale_down.looked_closer < LOOKS_MAX {
+            self.scale_down.looked_closer += 1;
+            match self.snapshot.move_away(node) {
+                Err(stuck) => return Kept::Stuck(stuck, Moment::Now),
+                Ok(moves) => self.snapshot.move_back(node, moves),
+            }
+            if self.serving(&self.rows[index].claim.spec.pool) <= pool.min_nodes {
+                return Kept::MinNodes(pool.min_nodes);
+            }
+        }
+        Kept::load_headroom(pool, Moment::Now)
     }
 
     /// With the Node closed and its pods moved: whether the pool's own headroom is still free.

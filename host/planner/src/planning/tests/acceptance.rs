@@ -53,7 +53,7 @@ fn b8_full_static_workers_keep_a_small_managed_node() {
     assert_eq!(removed(&plan), [] as [&str; 0]);
     assert_eq!(
         kept(&plan, "small").unwrap(),
-        "without it the cluster would not keep its headroom of 20% (loadHeadroom)"
+        "pod default/web-00000 fits on no other Node"
     );
 }
 

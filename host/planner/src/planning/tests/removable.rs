@@ -4,12 +4,12 @@ use super::*;
 use crate::plan::Removable;
 use crate::plan::RemovalReason;
 
-/// Two machines in service. Each runs a pod that has no other place.
+/// Two machines in service. Both their pods fit on one, which then has no headroom.
 fn busy() -> Scene {
     let mut scene = Scene::default();
     for name in ["a", "b"] {
         scene.machine(name, "alpha");
-        scene.running(&format!("on-{name}"), 1, name, spec("cpu=3"));
+        scene.running(&format!("on-{name}"), 1, name, spec("cpu=1700m"));
     }
     scene
 }

@@ -45,6 +45,30 @@ fn headroom_is_held_against_requests_and_capacity_of_the_cluster() {
 }
 
 #[test]
+fn o4_a_node_stays_for_its_pod_and_its_pool_before_any_headroom() {
+    let mut scene = Scene::default();
+    scene.workers().scale_down.load_headroom = 0.0;
+    scene.machine("a", "alpha");
+    scene.running("web", 1, "a", spec("cpu=1"));
+    assert_eq!(
+        kept(&scene.plan(), "a").unwrap(),
+        "pod default/web-00000 fits on no other Node"
+    );
+    // Two machines: the pods of one fit on the other, which then has no headroom left.
+    let mut scene = Scene::default();
+    scene.machine("a", "alpha").machine("b", "beta");
+    scene.running("web-a", 2, "a", spec("cpu=1"));
+    scene.running("web-b", 1, "b", spec("cpu=1800m"));
+    let headroom = "without it the cluster would not keep its headroom of 20% (loadHeadroom)";
+    assert_eq!(kept(&scene.plan(), "a").unwrap(), headroom);
+    scene.workers().min_nodes = 2;
+    assert_eq!(
+        kept(&scene.plan(), "a").unwrap(),
+        "its pool keeps 2 machines (minNodes)"
+    );
+}
+
+#[test]
 fn kproximates_reference_cases_hold() {
     // A=5, T=10, K=2, H=0.2: yes. A=7: no.
     for (requested, expected) in [(5, 1), (7, 0)] {
