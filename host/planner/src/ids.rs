@@ -53,6 +53,13 @@ names! {
     Digest
 }
 
+impl Digest {
+    /// So much of it as people compare.
+    pub fn start(&self) -> &str {
+        self.0.get(..8).unwrap_or(&self.0)
+    }
+}
+
 impl Uid {
     /// An SMBIOS UUID with its first three fields in the other byte order, as some firmware reports it; `None` if it is no UUID.
     pub fn swapped(&self) -> Option<Self> {

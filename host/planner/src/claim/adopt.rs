@@ -110,6 +110,7 @@ pub(super) fn registered_as(
         name: name.clone(),
         uid: node.uid.clone(),
     });
+    change.address = node.address.or(spec.address);
     change.record()
 }
 

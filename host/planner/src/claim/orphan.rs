@@ -146,6 +146,7 @@ fn in_service(subject: &Subject<'_>, name: &NodeName, node: &NodeFacts, now: Tim
             .condition(Condition::Registered, true, ADOPTED, "", now)
             .condition(Condition::Initialized, true, ADOPTED, "", now);
         change.node = Some(node_ref(name, node));
+        change.address = node.address.or(subject.claim.spec.address);
     }
     if has(DRAINING_TAINT) && !has(UNREGISTERED_TAINT) {
         let reason = RemovalReason::Underutilized;

@@ -1,5 +1,6 @@
 //! The steps that `act` can perform: concrete effects, nothing left to choose.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -103,6 +104,7 @@ pub struct StatusChange {
     pub smbios_uuid: Option<Uid>,
     pub disks: Option<Vec<Arc<str>>>,
     pub node: Option<NodeRef>,
+    pub address: Option<IpAddr>,
     pub hypervisor: Option<Arc<str>>,
     pub started_at: Option<Timestamp>,
     pub draining_since: Change<Timestamp>,
@@ -130,6 +132,7 @@ impl StatusChange {
             smbios_uuid,
             disks,
             node,
+            address,
             hypervisor,
             started_at,
             draining_since,
@@ -165,6 +168,9 @@ impl StatusChange {
         if let Some(node) = node {
             status.node_name = Some(node.name.clone());
             status.node_uid = Some(node.uid.clone());
+        }
+        if address.is_some() {
+            status.address = *address;
         }
         if let Some(hypervisor) = hypervisor {
             status.hypervisor = Some(hypervisor.clone());

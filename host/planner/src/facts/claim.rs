@@ -85,6 +85,9 @@ pub struct ClaimSpec {
     pub template_digest: Digest,
     /// Digest of the host-selection policy that chose the hypervisor.
     pub policy_digest: Digest,
+    /// Its name and the start of that digest, such as `spread@1a2b3c4d`. Not given: for the same reasons as `clone`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<Arc<str>>,
     /// Set if kproxide made it for a machine whose own NodeClaim was lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adopts: Option<Adopts>,
@@ -191,6 +194,10 @@ pub struct ClaimStatus {
     /// UID of its Node.
     #[serde(rename = "nodeUID", skip_serializing_if = "Option::is_none")]
     pub node_uid: Option<Uid>,
+    /// Its address: the `InternalIP` of its Node when that registered, or else the one from the class's `ipPool`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
+    pub address: Option<std::net::IpAddr>,
     /// The hypervisor that the VM is on now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hypervisor: Option<Arc<str>>,

@@ -333,6 +333,9 @@ pub struct NodeFacts {
     pub provider_id: Option<Arc<str>>,
     /// `status.nodeInfo.systemUUID`, lower case.
     pub system_uuid: Option<Uid>,
+    /// The first `InternalIP` of `status.addresses`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<std::net::IpAddr>,
     pub deleting: bool,
 }
 

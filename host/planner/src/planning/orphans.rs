@@ -543,6 +543,7 @@ impl<'w> Orphan<'w> {
             taints: Vec::new(),
             template_digest: UNKNOWN.into(),
             policy_digest: UNKNOWN.into(),
+            policy: None,
             adopts: Some(Adopts {
                 claim_uid: facts.claim_uid.clone(),
                 nonce: facts.nonce.clone(),

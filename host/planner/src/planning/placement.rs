@@ -328,6 +328,7 @@ impl<'w> Planning<'w> {
             annotations: decoration.annotations.clone(),
             taints: machines::claim_taints(pool.facts, &decoration),
             template_digest: site.clone.template.digest.as_str().into(),
+            policy: Some(format!("{policy}@{}", digest.start()).into()),
             policy_digest: digest,
             adopts: None,
             replaces: self.replaced_by(wanted).cloned(),

@@ -132,6 +132,7 @@ pub(super) fn spec() -> ClaimSpec {
         taints: vec![],
         template_digest: "t".into(),
         policy_digest: "p".into(),
+        policy: None,
         adopts: None,
         replaces: None,
     }

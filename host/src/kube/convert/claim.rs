@@ -176,6 +176,7 @@ pub(in crate::kube) mod tests {
             }],
             template_digest: "t1".into(),
             policy_digest: "p1".into(),
+            policy: Some("spread@p1".into()),
             adopts: Some(Adopts {
                 claim_uid: "0b1c".into(),
                 nonce: "abc".into(),
@@ -200,6 +201,7 @@ pub(in crate::kube) mod tests {
             disks: vec!["ceph:vm-600-disk-0".into()],
             node_name: Some("workers-x7".into()),
             node_uid: Some("u".into()),
+            address: Some("10.0.0.10".parse().unwrap()),
             hypervisor: Some("pve2".into()),
             started_at: Some(moment),
             draining_since: Some(moment),
@@ -295,12 +297,24 @@ pub(in crate::kube) mod tests {
                     }, "vmOptions": {"cpuType": "host"}},
                     "labels": {"a": "b"}, "annotations": {"c": "d"},
                     "taints": [{"key": "k", "value": "v", "effect": "NoExecute"}],
-                    "templateDigest": "t1", "policyDigest": "p1",
+                    "templateDigest": "t1", "policyDigest": "p1", "policy": "spread@p1",
                     "adopts": {"claimUID": "0b1c", "nonce": "abc", "condemned": true},
                     "replaces": "workers-w6",
                 },
             })
         );
+    }
+
+    #[test]
+    fn w20_a_claim_of_an_earlier_version_has_no_name_of_a_policy_and_no_address() {
+        let mut stored = serde_json::to_value(full_spec()).unwrap();
+        stored.as_object_mut().unwrap().remove("policy");
+        let spec: ClaimSpec = serde_json::from_value(stored.clone()).unwrap();
+        assert_eq!(spec.policy, None);
+        // The API server holds the specification to what it was.
+        assert_eq!(serde_json::to_value(&spec).unwrap(), stored);
+        let status: ClaimStatus = serde_json::from_value(json!({"phase": "Initialized"})).unwrap();
+        assert_eq!(status.address, None);
     }
 
     #[test]

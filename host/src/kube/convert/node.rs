@@ -38,6 +38,9 @@ pub(in crate::kube) fn node_facts(node: &NodeView) -> NodeFacts {
         capacity: offered(&status.capacity),
         provider_id: filled(&spec.provider_id).map(Into::into),
         system_uuid: filled(&status.node_info.system_uuid).map(|id| id.to_lowercase().into()),
+        address: (status.addresses.iter())
+            .filter(|it| it.kind == "InternalIP")
+            .find_map(|it| it.address.parse().ok()),
         deleting: metadata.deletion_timestamp.is_some(),
     }
 }
@@ -113,6 +116,8 @@ mod tests {
                 "capacity": {"cpu": "4"},
                 "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:01:00Z"}],
                 "nodeInfo": {"systemUUID": "F0E1-AB"},
+                "addresses": [{"type": "Hostname", "address": "n1"}, {"type": "InternalIP", "address": "10.0.0.7"},
+                              {"type": "InternalIP", "address": "fd00::7"}],
                 "images": [{"names": ["a"], "sizeBytes": 1}],
             },
         }))
@@ -125,6 +130,7 @@ mod tests {
         assert_eq!(facts.allocatable.extended("nvidia.com/gpu"), 1);
         assert_eq!(facts.system_uuid.unwrap().as_str(), "f0e1-ab");
         assert_eq!(facts.ready_since.to_string(), "2026-01-01T00:01:00Z");
+        assert_eq!(facts.address, Some("10.0.0.7".parse().unwrap()));
         assert!(facts.ready && facts.unschedulable);
         assert_eq!(facts.taints[0].effect, TaintEffect::NoExecute);
         // Whatever a label policy gave it must be seen to be there.

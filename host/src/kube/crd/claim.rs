@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
     printcolumn(name = "VMID", type_ = "integer", json_path = ".spec.vmid"),
     printcolumn(name = "Type", type_ = "string", json_path = ".spec.instanceType"),
     printcolumn(name = "Node", type_ = "string", json_path = ".status.nodeName"),
+    printcolumn(name = "Address", type_ = "string", json_path = ".status.address"),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(
         name = "Ready",
@@ -43,7 +44,7 @@ use serde::{Deserialize, Serialize};
     printcolumn(
         name = "Policy",
         type_ = "string",
-        json_path = ".spec.policyDigest",
+        json_path = ".spec.policy",
         priority = 1
     )
 )]

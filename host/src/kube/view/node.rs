@@ -59,6 +59,16 @@ pub(in crate::kube) struct NodeStatusView {
     pub(in crate::kube) conditions: Vec<ConditionView>,
     #[serde(deserialize_with = "or_default")]
     pub(in crate::kube) node_info: NodeInfoView,
+    #[serde(deserialize_with = "or_default")]
+    pub(in crate::kube) addresses: Vec<AddressView>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::kube) struct AddressView {
+    #[serde(rename = "type")]
+    pub(in crate::kube) kind: String,
+    pub(in crate::kube) address: String,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

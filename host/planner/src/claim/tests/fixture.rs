@@ -207,6 +207,7 @@ pub(in crate::claim) fn claim(phase: Phase) -> ClaimFacts {
             taints: vec![],
             template_digest: "t".into(),
             policy_digest: "p".into(),
+            policy: None,
             adopts: None,
             replaces: None,
         },
@@ -285,6 +286,7 @@ pub(in crate::claim) fn node(change: impl FnOnce(&mut NodeFacts)) -> Option<Node
         capacity: Default::default(),
         provider_id: Some("proxmox://home/201".into()),
         system_uuid: Some(UUID.into()),
+        address: None,
         deleting: false,
     };
     change(&mut node);

@@ -536,3 +536,13 @@ fn what_the_guest_says_is_told_of_the_failure() {
     assert_eq!(of("10.0.0.7 (eth0)"), of("10.0.0.8 (eth0)"));
     assert!(!of("10.0.0.7 (eth0)").contains("10.0.0.7"));
 }
+
+#[test]
+fn w20_a_claim_has_the_address_of_its_node_or_else_that_of_the_pool() {
+    let ip = |text: &str| Some(text.parse().unwrap());
+    let mut case = launched(|node| node.address = Some("10.0.0.7".parse().unwrap()));
+    case.claim.spec.address = ip("10.0.0.9");
+    assert_eq!(case.recorded().address, ip("10.0.0.7"));
+    case.observed.node = launched(|_| {}).observed.node;
+    assert_eq!(case.recorded().address, ip("10.0.0.9"));
+}

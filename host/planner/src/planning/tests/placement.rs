@@ -478,6 +478,8 @@ fn a_launch_is_reserved_as_it_is_made() {
         (4000, 8 * GIB, 0)
     );
     assert_eq!(launch.spec.policy_digest, Digest::from("spread-digest"));
+    // W20: for people, its name and the start of the digest.
+    assert_eq!(launch.spec.policy.as_deref(), Some("spread@spread-d"));
     assert!(
         launch.claim.as_str().starts_with("workers-")
             && launch.claim.as_str().len() == "workers-".len() + 8
