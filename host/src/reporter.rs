@@ -337,7 +337,7 @@ impl Reporter {
             commands.join(", ")
         );
         self.metrics.findings.with_label_values(&["warning"]).inc();
-        tracing::warn!(%cluster, %vmid, text = message, "leftover volumes");
+        tracing::warn!(%cluster, vmid = vmid.0, text = message, "leftover volumes");
         if let Some(facts) = world.pools().get(pool) {
             let about = About::pool(pool, &facts.existence.uid);
             self.events
@@ -446,7 +446,7 @@ impl Reporter {
             return;
         }
         self.metrics.findings.with_label_values(&[severity]).inc();
-        tracing::warn!(%cluster, %vmid, text = message, "a machine without a claim");
+        tracing::warn!(%cluster, vmid = vmid.0, text = message, "a machine without a claim");
         let pool = pool.as_ref().and_then(|name| {
             let facts = world.pools().get(name)?;
             Some(About::pool(name, &facts.existence.uid))

@@ -71,7 +71,7 @@ impl RemovalReason {
 
     fn row(self) -> Row {
         let forced = Row {
-            event: "ScaleDown",
+            event: self.as_str(),
             scales_down: false,
             is_voluntary: false,
             is_budgeted: false,
@@ -86,6 +86,7 @@ impl RemovalReason {
             ..forced
         };
         let smaller = Row {
+            event: "ScaleDown",
             scales_down: true,
             ..voluntary
         };
@@ -128,7 +129,7 @@ impl RemovalReason {
         }
     }
 
-    /// The reason of the Event that tells of the removal, in Cluster Autoscaler's words.
+    /// The reason of the Event that tells of the removal: of a scale-down in Cluster Autoscaler's words, else its own.
     pub fn event(self) -> &'static str {
         self.row().event
     }

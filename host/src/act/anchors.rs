@@ -43,7 +43,7 @@ impl Actor {
                 Ok(Ok(())) => return None,
                 Ok(Err(error)) => error,
                 Err(_) => {
-                    tracing::warn!(%cluster, %vmid, "the anchor was not made or moved on in time");
+                    tracing::warn!(%cluster, vmid = vmid.0, "the anchor was not made or moved on in time");
                     return None;
                 }
             };
@@ -53,7 +53,7 @@ impl Actor {
             };
             let why = timeout(DEADLINE, client.explained(&error, &scope)).await;
             let why = why.unwrap_or_else(|_| error.chain());
-            tracing::warn!(%cluster, %vmid, error = why, "the anchor could not be made or moved on");
+            tracing::warn!(%cluster, vmid = vmid.0, error = why, "the anchor could not be made or moved on");
             if step.from.is_some() && is_going(&client, *vmid, &error).await {
                 return None;
             }
@@ -113,7 +113,7 @@ async fn perform(context: &Context, client: &Client, step: &AnchorStep) -> Resul
     let Some(from) = from else {
         let name = format!("{NAME}{vmid}");
         let description = format!("{EXPLANATION}\n{line}");
-        tracing::info!(%cluster, %vmid, %hypervisor, "making the anchor of this Kubernetes cluster");
+        tracing::info!(%cluster, vmid = vmid.0, %hypervisor, "making the anchor of this Kubernetes cluster");
         let made = client.create_vm(hypervisor, vmid.0, &name, pool, &description);
         return made.await.map(|_| ());
     };

@@ -341,7 +341,7 @@ impl Actor {
             return false;
         }
         let decision_id = decision::launch(&launch.claim, &launch.spec);
-        tracing::info!(claim = %launch.claim, hypervisor = %launch.spec.hypervisor, vmid = %launch.spec.vmid, reason = %launch.reason, decision_id = decision_id.as_str(), "launching");
+        tracing::info!(claim = %launch.claim, hypervisor = %launch.spec.hypervisor, vmid = launch.spec.vmid.0, reason = %launch.reason, decision_id = decision_id.as_str(), "launching");
         let context = self.context.clone();
         let launch = launch.clone();
         let term: Arc<str> = term.into();

@@ -165,7 +165,7 @@ impl Actor {
             if let Some(Claim::UnderWay(..)) = self.claims.get(claim) {
                 continue;
             }
-            tracing::warn!(%claim, vmid = %spec.vmid, cluster = %spec.cluster, reason, condemned = adoption.is_condemned(), "a claim is made anew for a machine of ours that had none");
+            tracing::warn!(%claim, vmid = spec.vmid.0, cluster = %spec.cluster, reason, condemned = adoption.is_condemned(), "a claim is made anew for a machine of ours that had none");
             let (context, stopping) = (self.context.clone(), self.stopping.child_token());
             let under_way = Claim::UnderWay(Verdict::Keep, stopping.clone());
             self.claims.insert(claim.clone(), under_way);
@@ -211,7 +211,7 @@ async fn look_at(
         // A container has no VM configuration, so it is not kproxide's.
         Err(error) if error.meaning == Meaning::NotFound => Ok(None),
         Err(error) => {
-            tracing::debug!(%cluster, %vmid, error = error.chain(), "a guest without a claim could not be read");
+            tracing::debug!(%cluster, vmid = vmid.0, error = error.chain(), "a guest without a claim could not be read");
             Err(Unread)
         }
     }

@@ -47,7 +47,7 @@ impl Drive {
 
     pub(super) async fn destroy(&self, proven: &Proven) -> Performed {
         let client = self.connected()?;
-        tracing::info!(claim = %self.name(), vmid = %proven.vmid(), hypervisor = %proven.hypervisor(), "destroying");
+        tracing::info!(claim = %self.name(), vmid = proven.vmid().0, hypervisor = %proven.hypervisor(), "destroying");
         let begun = client.destroy(proven.hypervisor(), proven.vmid().0);
         Ok(running(&begun.await?))
     }

@@ -51,8 +51,11 @@ pub(super) fn begin_because(
             REMOVING,
             Kept::Removing(reason).to_string(),
             now,
-        )
-        .say(reason.event(), message);
+        );
+    change = match reason.is_trouble() {
+        true => change.warn(reason.event(), message),
+        false => change.say(reason.event(), message),
+    };
     change.draining_since = Change::Set(now);
     if reason.is_voluntary() {
         // It becomes False when the drain is given up. The planner counts its pause from that time.

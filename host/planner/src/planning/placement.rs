@@ -342,6 +342,7 @@ impl<'w> Planning<'w> {
             disk_bytes: site.disks.first().map_or(0, |disk| disk.bytes),
             ..LedgerEntry::of(&claim, &spec, EntryState::Reserved { since })
         });
+        let reason = self.launch_reason(wanted);
         self.report.placements.push(PlacementReport {
             claim: claim.clone(),
             pool: pool.name.clone(),
@@ -355,7 +356,7 @@ impl<'w> Planning<'w> {
         self.launches.push(Launch {
             claim: claim.clone(),
             spec,
-            reason: self.launch_reason(wanted),
+            reason,
         });
         state.sequence += 1;
         state.previous = Some(hypervisor);
@@ -378,14 +379,11 @@ impl<'w> Planning<'w> {
         self.placing.next += 1;
     }
 
-    /// Of each shape the first pod that no Node and no machine on its way takes.
+    /// Of each shape the first pod that no Node and no machine on its way takes: by it the shape is known.
     fn example_pods(&self, pods: &[(usize, u32)]) -> Vec<(PodKey, u32)> {
         let example = |(need, count): &(usize, u32)| {
-            let need = &self.needs[*need];
-            let on_nodes = need.on_nodes.as_ref().map_or(0, |(_, count)| *count);
-            let on_claims = need.on_claims.as_ref().map_or(0, |(_, count)| *count);
-            let first = need.pods.iter().nth((on_nodes + on_claims) as usize);
-            first.map(|pod| (pod.key(), *count))
+            let pod = self.needs[*need].unplaced().next();
+            pod.map(|pod| (pod.key(), *count))
         };
         pods.iter().filter_map(example).collect()
     }
@@ -400,11 +398,11 @@ impl<'w> Planning<'w> {
                     .iter()
                     .map(|(_, count)| u64::from(*count))
                     .sum();
-                let example = wanted
-                    .order
-                    .pods
-                    .first()
-                    .and_then(|(need, _)| self.needs[*need].pods.iter().next());
+                let example = wanted.order.pods.first().and_then(|(need, _)| {
+                    let need = &self.needs[*need];
+                    let launched: u32 = need.launched.iter().map(|(_, count)| count).sum();
+                    need.unplaced().nth(launched as usize)
+                });
                 match example {
                     Some(pod) if count == 1 => format!("for the pending pod {}", pod.key()),
                     Some(pod) => format!("for {count} pending pods such as {}", pod.key()),

@@ -36,7 +36,14 @@ pub(super) struct Need<'w> {
     pub(super) whys: BTreeMap<PoolName, Why>,
 }
 
-impl Need<'_> {
+impl<'w> Need<'w> {
+    /// Its pods that no Node and no machine on its way takes.
+    pub(super) fn unplaced(&self) -> impl Iterator<Item = PodView<'w>> + use<'w> {
+        let on_nodes = self.on_nodes.as_ref().map_or(0, |(_, count)| *count);
+        let on_claims = self.on_claims.as_ref().map_or(0, |(_, count)| *count);
+        self.pods.iter().skip((on_nodes + on_claims) as usize)
+    }
+
     /// So many of its pods are to run on this Node, or on this machine that is coming.
     pub(super) fn note_place(&mut self, info: &NodeInfo<'_>, count: u32) {
         if info.is_coming()

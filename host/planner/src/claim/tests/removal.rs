@@ -535,3 +535,27 @@ fn r33_a_claim_that_others_hold_says_so_once_its_machine_is_gone() {
     assert_eq!((told.status, &*told.reason), (false, "Closed"));
     assert_eq!(case.next(), Step::Done);
 }
+
+#[test]
+fn i10_a_repair_is_told_as_a_warning_of_its_own_and_a_scale_down_as_none() {
+    let told = |reason| {
+        let case = Case::new(Phase::Initialized).with(|case| {
+            case.verdict = Verdict::Remove(reason);
+            case.observed.machine = visible(|_| {});
+        });
+        let Step::Record { change, .. } = case.next() else {
+            panic!("{:?}", case.next());
+        };
+        let note = change.note.expect("an Event");
+        (note.warning, note.reason)
+    };
+    for (reason, expected) in [
+        (RemovalReason::Repair, (true, "Repair")),
+        (RemovalReason::NodeDeleted, (false, "NodeDeleted")),
+        (RemovalReason::Expired, (false, "Expired")),
+        (RemovalReason::Underutilized, (false, "ScaleDown")),
+        (RemovalReason::Empty, (false, "ScaleDownEmpty")),
+    ] {
+        assert_eq!(told(reason), expected);
+    }
+}

@@ -507,3 +507,18 @@ fn r41_a_machine_that_no_server_could_hold_is_not_said_to_lack_room() {
     let text = why(&scene).to_string();
     assert!(text.contains("no room: the machine needs 256Gi"), "{text}");
 }
+
+#[test]
+fn o21_each_launch_names_a_pod_of_its_own() {
+    let mut scene = Scene::default();
+    scene.pending("web", 2, spec("cpu=3"));
+    let plan = scene.plan();
+    let reasons: Vec<&str> = plan.launches.iter().map(|it| &*it.reason).collect();
+    assert_eq!(
+        reasons,
+        [
+            "for the pending pod default/web-00000",
+            "for the pending pod default/web-00001"
+        ]
+    );
+}
