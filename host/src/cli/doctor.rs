@@ -20,13 +20,14 @@ use crate::kube::access::Account;
 use crate::kube::client::{Client, ConnectError};
 use crate::kube::manifest::BadInput;
 use crate::observe::Connect;
-use crate::policy::{Directories, Execution, Library};
+use crate::policy::{Directories, Execution, Library, PolicyFiles};
 use crate::pve::auth::Credentials;
 use crate::pve::tls::Trust;
 
 /// Where a pod has its mounts, as the chart makes them.
 const CREDENTIALS: &str = "/etc/kproxide/credentials";
 const JOIN: &str = "/etc/kproxide/join";
+const POLICIES: &str = "/etc/kproxide/policies";
 /// Every pod with a ServiceAccount has it.
 const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
@@ -41,9 +42,6 @@ pub(super) fn run(args: &DoctorArgs, out: &mut impl Write) -> Result<Exit, Box<d
 
 async fn examined(args: &DoctorArgs, out: &mut impl Write) -> Result<Exit, Box<dyn Error>> {
     let policies = Library::new(cage::for_a_person(Execution::Blocking)?);
-    policies
-        .sync(Directories::new(&args.policy_dir).read(&BTreeSet::new()))
-        .await;
     let (sources, findings) = match &args.values {
         Some(file) => of_values(args, file, policies).await?,
         None => of_cluster(args, policies).await?,
@@ -72,6 +70,15 @@ async fn of_cluster(
         false => Installation::read(&kube, &args.namespace, &args.name).await,
     };
     let findings = installation.findings.clone();
+    let mut files = match is_pod && args.policy_dir.is_empty() {
+        true => policy_files(&[PathBuf::from(POLICIES)]),
+        false => policy_files(&args.policy_dir),
+    };
+    // Those of a folder that is given come first.
+    for (name, mounted) in installation.policies() {
+        files.entry(name).or_default().extend(mounted);
+    }
+    policies.sync(files).await;
     let sources = Sources {
         kube: Some(kube),
         objects: Vec::new(),
@@ -108,6 +115,12 @@ async fn of_cluster(
     Ok((sources, findings))
 }
 
+fn policy_files(folders: &[PathBuf]) -> PolicyFiles {
+    let mut folders = folders.to_vec();
+    folders.retain(|folder| folder.as_path() != Path::new(POLICIES) || folder.exists());
+    Directories::new(&folders).read(&BTreeSet::new())
+}
+
 /// The chart's values, before anything is installed. In a cluster that is named, Nodes and pods are looked at too.
 async fn of_values(
     args: &DoctorArgs,
@@ -127,6 +140,7 @@ async fn of_values(
         }
         None => connect_with(CREDENTIALS.to_owned(), values.files.clone()),
     };
+    policies.sync(policy_files(&args.policy_dir)).await;
     let sources = Sources {
         kube: None,
         objects: values.objects,

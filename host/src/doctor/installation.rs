@@ -2,6 +2,7 @@
 //! They are read with the caller's rights, and stay in memory.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -15,6 +16,7 @@ use crate::judge::{Finding, Group, Level};
 use crate::judge::{named, reasons};
 use crate::kube::access::Account;
 use crate::kube::client::Client;
+use crate::policy::{PolicyFiles, mounted};
 use crate::whatif::holder;
 
 /// By so much the clocks of a replica and of the API server may differ.
@@ -30,8 +32,8 @@ pub struct Installation {
     pub account: Option<Account>,
     /// The mounted files that the caller may read.
     pub files: Files,
-    /// The flag `--NAME=VALUE` of the container, by NAME.
-    flags: BTreeMap<String, String>,
+    /// The flags `--NAME=VALUE` of the container.
+    flags: Vec<(String, String)>,
     pub findings: Vec<Finding>,
 }
 
@@ -71,7 +73,7 @@ impl Installation {
         for flag in container["args"].as_array().into_iter().flatten() {
             let flag = flag.as_str().and_then(|flag| flag.strip_prefix("--"));
             if let Some((name, value)) = flag.and_then(|flag| flag.split_once('=')) {
-                found.flags.insert(name.to_owned(), value.to_owned());
+                found.flags.push((name.to_owned(), value.to_owned()));
             }
         }
         found.read_mounts(kube, namespace, pod, container).await;
@@ -92,7 +94,17 @@ impl Installation {
 
     /// The value of a flag of the container.
     pub fn flag<'a>(&'a self, name: &str, default: &'a str) -> &'a str {
-        self.flags.get(name).map_or(default, String::as_str)
+        let mut flags = self.flags.iter().rev();
+        let flag = flags.find(|(flag, _)| flag == name);
+        flag.map_or(default, |(_, value)| value)
+    }
+
+    /// The policies in ConfigMaps that it mounts in its policy directories.
+    pub fn policies(&self) -> PolicyFiles {
+        let flags = self.flags.iter();
+        let folders = flags.filter(|(name, _)| name == "policy-dir");
+        let folders: Vec<PathBuf> = folders.map(|(_, value)| value.into()).collect();
+        mounted(&folders, &self.files)
     }
 
     async fn read_mounts(
@@ -153,10 +165,11 @@ impl Installation {
             Some(_) | None => return,
         };
         let read = |key: &str| -> Option<Vec<u8>> {
-            let encoded = found["data"][key].as_str();
-            match kind {
-                "Secret" => STANDARD.decode(encoded?).ok(),
-                _ => encoded.map(|text| text.as_bytes().to_vec()),
+            let text = found["data"][key].as_str();
+            match (kind, text) {
+                ("Secret", text) => STANDARD.decode(text?).ok(),
+                (_, Some(text)) => Some(text.as_bytes().to_vec()),
+                (_, None) => STANDARD.decode(found["binaryData"][key].as_str()?).ok(),
             }
         };
         let items = part["items"].as_array().into_iter().flatten();
@@ -167,7 +180,8 @@ impl Installation {
             })
             .collect();
         if items.is_empty() {
-            let keys = found["data"].as_object().into_iter().flatten();
+            let keys = ["data", "binaryData"].map(|field| found[field].as_object());
+            let keys = keys.into_iter().flatten().flatten();
             items = keys.map(|(key, _)| (key.clone(), key.clone())).collect();
         }
         for (key, path) in items {

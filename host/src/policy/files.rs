@@ -133,6 +133,27 @@ impl Directories {
     }
 }
 
+/// What a pod has at these paths, as it would read its policy directories: the bytes were read elsewhere.
+pub fn mounted(directories: &[PathBuf], files: &BTreeMap<String, Vec<u8>>) -> PolicyFiles {
+    let mut found = PolicyFiles::new();
+    for directory in directories {
+        let paths = files.keys().map(PathBuf::from);
+        let paths = paths.filter(|path| path.parent() == Some(directory));
+        let first = First {
+            named: &BTreeSet::new(),
+            had: &BTreeSet::new(),
+        };
+        let read = |path: &Path| {
+            let bytes = files.get(&path.display().to_string());
+            Ok(bytes.map(|bytes| Arc::from(&**bytes)).unwrap_or_default())
+        };
+        for (name, file) in chosen(paths.collect(), directory, &first, read, |_, it| it.into()) {
+            found.entry(name).or_default().insert(0, file);
+        }
+    }
+    found
+}
+
 /// Which policies come first where not all can be read.
 struct First<'a> {
     named: &'a BTreeSet<Arc<str>>,
@@ -164,9 +185,21 @@ fn read_directory(directory: &Path, first: &First<'_>) -> io::Result<Option<InDi
 
 /// Reads the version in `target`, and calls the files by their places in the mount: those outlive the version.
 fn read_files(target: &Path, directory: &Path, first: &First<'_>) -> io::Result<InDirectory> {
-    let mut paths = fs::read_dir(target)?
+    let paths = fs::read_dir(target)?
         .map(|entry| Ok(entry?.path()))
         .collect::<io::Result<Vec<_>>>()?;
+    let content = |place: &Path, bytes: Arc<[u8]>| Content::on_disk(place.to_owned(), &bytes);
+    Ok(chosen(paths, directory, first, read_file, content))
+}
+
+/// The policies among these files, and what is wrong with each that is none.
+fn chosen(
+    mut paths: Vec<PathBuf>,
+    directory: &Path,
+    first: &First<'_>,
+    read: impl Fn(&Path) -> Result<Arc<[u8]>, FilesError>,
+    content: impl Fn(&Path, Arc<[u8]>) -> Content,
+) -> InDirectory {
     paths.sort_by_cached_key(|path| {
         let file_name = path.file_name().and_then(|name| name.to_str());
         let name = file_name.and_then(policy_name).unwrap_or_default();
@@ -191,21 +224,21 @@ fn read_files(target: &Path, directory: &Path, first: &First<'_>) -> io::Result<
             continue;
         }
         let too_many = || FilesError::TooMany { path: shown(path) };
-        let read = match twice {
+        let bytes = match twice {
             Some(first) => Err(FilesError::Twice {
                 first: shown(first),
                 second: shown(path),
             }),
             None if files.len() >= FILES_MAX => Err(too_many()),
-            None => read_file(path),
+            None => read(path),
         };
-        let content = read.and_then(|bytes| {
+        let bytes = bytes.and_then(|bytes| {
             let left = bytes_left.checked_sub(bytes.len()).ok_or_else(too_many)?;
             bytes_left = left;
             Ok(bytes)
         });
         let place = directory.join(file_name);
-        let content = content.map(|bytes| Content::on_disk(place.clone(), &bytes));
+        let content = bytes.map(|bytes| content(&place, bytes));
         files.insert(name.into(), file_at(&place, content));
     }
     for (name, legal, path) in misnamed.into_iter().take(FILES_MAX) {
@@ -220,7 +253,7 @@ fn read_files(target: &Path, directory: &Path, first: &First<'_>) -> io::Result<
         };
         files.insert(key.into(), file_at(path, Err(error)));
     }
-    Ok(files)
+    files
 }
 
 fn file_at(path: &Path, content: Result<Content, FilesError>) -> PolicyFile {

@@ -1,5 +1,7 @@
 //! The controller's Deployment, with what it mounts and where it runs.
 
+use std::io::Write as _;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kproxide_simulator::kube::fixtures;
@@ -37,6 +39,42 @@ fn deployment() -> Value {
             },
         },
     })
+}
+
+/// A policy as `kproxide policy pack` packs it, in a ConfigMap as the Deployment mounts it.
+#[tokio::test(start_paused = true)]
+async fn o2_policies_in_config_maps_that_the_deployment_mounts_are_read() {
+    let ward = Ward::new();
+    let kube = &ward.lab.kube;
+    kube.create("namespaces", fixtures::namespace("ops"))
+        .unwrap();
+    let mut mounting = deployment();
+    let pod = &mut mounting["spec"]["template"]["spec"];
+    pod["containers"][0]["args"] = json!(["run", "--policy-dir=/policies", "--policy-dir=/more"]);
+    kube.create("deployments.apps", mounting).unwrap();
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    let pack = kproxide_builtins::builtin("pack");
+    encoder.write_all(pack.unwrap().wasm).unwrap();
+    let packed = STANDARD.encode(encoder.finish().unwrap());
+    let own = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "own", "namespace": "ops" },
+        "binaryData": { "first.wasm.gz": packed }, "data": { "README": "ours" } });
+    kube.create("configmaps", own).unwrap();
+    let pool = json!({ "policies": { "hostSelection": { "use": "first" } } });
+    ward.edit("nodepools/workers", pool);
+    let is_missing = async || {
+        let report = ward.examined().await;
+        let mut findings = report.findings.iter();
+        findings.any(|it| it.reason == "PolicyMissing")
+    };
+    assert!(is_missing().await);
+    let files = read(&ward).await.policies();
+    assert_eq!(
+        files.keys().map(|name| &**name).collect::<Vec<_>>(),
+        ["first"]
+    );
+    assert_eq!(&*files["first"][0].path, "/policies/first.wasm.gz");
+    ward.policies.sync(files).await;
+    assert!(!is_missing().await);
 }
 
 fn secret(name: &str, data: &[(&str, &str)]) -> Value {
