@@ -10,7 +10,9 @@ use kproxide_planner::facts::{ClaimFacts, ClaimSpec, ClassFacts, InventoryFacts,
 use kproxide_planner::guard::anchor;
 use kproxide_planner::ids::{ClaimName, NodeName};
 use kproxide_planner::plan::Verdict;
-use kproxide_planner::planning::{ends_with_machine, keepers, promised_devices, registering};
+use kproxide_planner::planning::{
+    ends_with_machine, keepers, moved, promised_devices, registering,
+};
 use kproxide_planner::world::World;
 
 use super::Context;
@@ -44,12 +46,17 @@ impl Surroundings {
         let answers = inventory.is_none_or(|inventory| inventory.answers(hypervisor));
         let is_another = node.map(|node| &node.facts.uid) != claim.status.node_uid.as_ref();
         let server_is_off = inventory.is_some_and(|inventory| inventory.is_off(hypervisor));
-        let differs =
-            node.is_some_and(|node| ready_differs(&claim.status, node.facts, server_is_off));
+        let moved = node.and_then(|node| moved(world, claim, &node));
+        let differs = node.is_some_and(|node| {
+            let sets_zone = moved.as_ref().is_some_and(|moved| moved.keeps.is_none());
+            let is_other = ready_differs(&claim.status, node.facts, server_is_off, moved.as_ref());
+            sets_zone || is_other
+        });
         surroundings.hint = Hint {
             declared_off: is_declared && !answers,
             server_is_off,
             node_changed: is_another || differs,
+            moved,
             registering: joining
                 .map(|node| registering(world, &node))
                 .unwrap_or_default(),

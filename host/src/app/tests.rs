@@ -28,6 +28,7 @@ mod learned;
 mod loops;
 mod machines;
 mod measured;
+mod moved;
 mod orphans;
 mod policies;
 mod proxmox;

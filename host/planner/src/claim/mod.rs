@@ -51,6 +51,8 @@ mod evidence;
 
 mod overdue;
 
+mod moved;
+
 mod service;
 
 mod power;
@@ -76,6 +78,7 @@ pub use adopt::provider_id;
 pub use ledger::{Closing, close, entry_of, failing_pools};
 pub(crate) use ledger::{backoff_with_open_claims, is_over};
 pub use looks::{Looks, Need, looks};
+pub use moved::{KeepsZone, Moved};
 pub use next::next;
 pub use observed::{
     Attempted, ClaimLook, EntryLook, Evidence, Failure, JoinLook, Machine, MachineLook, Marker,
@@ -84,7 +87,7 @@ pub use observed::{
 pub use op::{Effect, Op};
 pub use ownership::{Mismatch, Proven, is_proven, same_uuid};
 pub use reasons::{
-    KEPT_FAILED, NODE_GONE, NODE_NOT_READY, NODE_READY, READY_REASONS, SERVER_OFFLINE,
+    KEPT_FAILED, NODE_GONE, NODE_NOT_READY, NODE_READY, READY_REASONS, SERVER_OFFLINE, ZONE_OUTDATED,
 };
 pub use service::ready_differs;
 pub use stalled::Waits;

@@ -31,6 +31,10 @@ pub const READY_REASONS: [(&str, &str); 10] = [
         "Its machine is in service, and its Node is Ready.",
     ),
     (
+        ZONE_OUTDATED,
+        "The same, but its VM has moved to another server, and the label `topology.kubernetes.io/zone` of its Node still names the old one. The message says what keeps it.",
+    ),
+    (
         NOT_IN_SERVICE,
         "Unknown: its machine is not in service yet. The column PHASE and the Events say how far it is.",
     ),
@@ -68,6 +72,7 @@ pub const READY_REASONS: [(&str, &str); 10] = [
     ),
 ];
 pub const NODE_READY: &str = "NodeReady";
+pub const ZONE_OUTDATED: &str = "ZoneOutdated";
 pub const NODE_NOT_READY: &str = "NodeNotReady";
 pub const NODE_GONE: &str = "NodeGone";
 pub const SERVER_OFFLINE: &str = "ServerOffline";

@@ -4,10 +4,11 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::adopt::{Adoption, adopt, registered_as};
 use super::answers::{LATER, refuse, settled, soon};
+use super::moved::{Moved, zone_set};
 use super::observed::{MachineLook, NodeLook, Observed};
 use super::ownership::{Made, prove};
 use super::power::{check_power, is_down};
-use super::reasons::{NODE_GONE, NODE_NOT_READY, NODE_READY, SERVER_OFFLINE};
+use super::reasons::{NODE_GONE, NODE_NOT_READY, NODE_READY, SERVER_OFFLINE, ZONE_OUTDATED};
 use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
 use super::{Condition, Op, Phase};
@@ -37,6 +38,9 @@ pub(super) fn initialized(subject: &Subject<'_>, observed: &Observed, now: Times
                 return step;
             }
             if let Some(step) = followed(subject, node, now) {
+                return step;
+            }
+            if let Some(step) = zone_set(subject, observed, (name, node), now) {
                 return step;
             }
             if restarted(subject) && node.ready && now >= recovery(subject) {
@@ -75,39 +79,57 @@ pub(super) fn initialized(subject: &Subject<'_>, observed: &Observed, now: Times
 
 /// The condition Ready follows the Node and its server.
 fn followed(subject: &Subject<'_>, node: &NodeFacts, now: Timestamp) -> Option<Step> {
-    let is_off = subject.hint.server_is_off;
-    if !ready_differs(subject.status(), node, is_off) {
+    let (is_off, moved) = (subject.hint.server_is_off, subject.hint.moved.as_ref());
+    if !ready_differs(subject.status(), node, is_off, moved) {
         return None;
     }
-    let reason = ready_reason(node, is_off);
-    let message = match reason {
-        SERVER_OFFLINE => format!(
+    let (reason, outdated) = ready_reason(node, is_off, moved);
+    let message = match (reason, outdated) {
+        (_, Some(moved)) => moved.to_string(),
+        (SERVER_OFFLINE, None) => format!(
             "its server {} is offline, as Proxmox says",
             subject.claim.hypervisor()
         ),
-        NODE_NOT_READY => "its Node is not Ready: look at the kubelet there. kproxide replaces the machine if the Node stays so for repairAfter".to_owned(),
-        _ => String::new(),
+        (NODE_NOT_READY, None) => "its Node is not Ready: look at the kubelet there. kproxide replaces the machine if the Node stays so for repairAfter".to_owned(),
+        (_, None) => String::new(),
     };
-    let is_ready = reason == NODE_READY;
+    let is_ready = [NODE_READY, ZONE_OUTDATED].contains(&reason);
     let change = StatusChange::default().condition(Condition::Ready, is_ready, reason, message, now);
     Some(change.record())
 }
 
-fn ready_reason(node: &NodeFacts, server_is_off: bool) -> &'static str {
-    match (server_is_off, node.ready) {
-        (true, _) => SERVER_OFFLINE,
-        (false, false) => NODE_NOT_READY,
-        (false, true) => NODE_READY,
+fn ready_reason<'m>(
+    node: &NodeFacts,
+    server_is_off: bool,
+    moved: Option<&'m Moved>,
+) -> (&'static str, Option<&'m Moved>) {
+    // The label that kproxide sets anew is not worth a word.
+    let moved = moved.filter(|moved| moved.keeps.is_some());
+    match (server_is_off, node.ready, moved) {
+        (true, ..) => (SERVER_OFFLINE, None),
+        (false, false, _) => (NODE_NOT_READY, None),
+        (false, true, Some(moved)) => (ZONE_OUTDATED, Some(moved)),
+        (false, true, None) => (NODE_READY, None),
     }
 }
 
 /// The claim is in service, and its condition Ready does not say what is so.
-pub fn ready_differs(status: &ClaimStatus, node: &NodeFacts, server_is_off: bool) -> bool {
+pub fn ready_differs(
+    status: &ClaimStatus,
+    node: &NodeFacts,
+    server_is_off: bool,
+    moved: Option<&Moved>,
+) -> bool {
     let mut conditions = status.conditions.iter();
     let ready = conditions.find(|condition| condition.kind == Condition::Ready);
-    // An earlier version of kproxide wrote no such condition.
-    let said = ready.map_or(NODE_READY, |ready| &ready.reason);
-    status.phase == Phase::Initialized && said != ready_reason(node, server_is_off)
+    let (reason, outdated) = ready_reason(node, server_is_off, moved);
+    let differs = match (ready, outdated) {
+        // An earlier version of kproxide wrote no such condition.
+        (None, _) => reason != NODE_READY,
+        (Some(ready), Some(moved)) => ready.reason != reason || ready.message != moved.to_string(),
+        (Some(ready), None) => ready.reason != reason,
+    };
+    status.phase == Phase::Initialized && differs
 }
 
 /// Records that the Node is gone: the planner counts from then. If the kubelet registers again, nothing was lost.

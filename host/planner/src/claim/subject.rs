@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::moved::Moved;
 use super::op::Op;
 use super::stalled::Waits;
 use super::{Condition, Phase};
@@ -58,6 +59,8 @@ pub struct Hint {
     pub guest: GuestHint,
     /// Where the inventory lists it.
     pub hypervisor: Option<Arc<str>>,
+    /// Its Node's zone is that of a server that the VM has left.
+    pub moved: Option<Moved>,
     /// The Node that the claim has recorded is gone, or another one has taken its place, or it is Ready and the claim does
     /// not say so, or the other way round.
     pub node_changed: bool,

@@ -33,6 +33,9 @@ mod clones;
 mod joining;
 
 #[cfg(test)]
+mod moved;
+
+#[cfg(test)]
 mod registering;
 
 #[cfg(test)]

@@ -42,6 +42,8 @@ pub(super) struct NodeProfile<'w> {
     pub(super) cordoned: bool,
     /// Its CSI drivers have perhaps not said how much room there is. Of some drivers the NodeClass says it.
     pub(super) room: Option<Arc<Rooms>>,
+    /// Its VM has moved: its labels, if they said so. Volumes have to be reached by both.
+    pub(super) moved: Option<Arc<Labels>>,
 }
 
 /// The largest volume of each CSI driver, in bytes.
@@ -188,6 +190,7 @@ impl<'w> NodeProfile<'w> {
             taints: Cow::Borrowed(&node.facts.taints),
             cordoned: node.facts.unschedulable,
             room: None,
+            moved: None,
         }
     }
 

@@ -75,6 +75,7 @@ pub(super) fn profile(
         taints: Cow::Owned(taints),
         cordoned: false,
         room: Some(csi::rooms(class)),
+        moved: None,
     }
 }
 

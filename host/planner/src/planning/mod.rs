@@ -31,6 +31,7 @@ mod kept;
 mod learned;
 mod loops;
 pub(crate) mod machines;
+mod moved;
 mod orphans;
 mod packing;
 mod placement;
@@ -58,6 +59,7 @@ use jiff::Timestamp;
 
 pub use self::filters::Filters;
 use self::learned::Learned;
+pub use self::moved::moved;
 pub use self::pools::{limit_reached, machines_left};
 pub use self::registering::{promised_devices, registering};
 pub use self::resting::keepers;

@@ -13,6 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::claims::{ClaimState, Stage};
 use super::fit::{Free, NodeProfile, Place};
 use super::machines;
+use super::moved::{moved, zone_set};
 use super::topology::{Spot, Topology};
 use super::volumes::{self, Attachable};
 use super::{Planning, decorate};
@@ -156,6 +157,8 @@ impl<'w> Planning<'w> {
             if self.tick.world.knows_room() && !self.tick.reached(registered) {
                 place.profile.room = Some(Arc::default());
             }
+            let moved = row.and_then(|row| moved(self.tick.world, row.claim, &node));
+            place.profile.moved = moved.map(|moved| zone_set(&node, &moved.to).into());
             let pool = row.and_then(|row| row.pool);
             let (claim, pool_name) = (
                 row.map(|row| row.name.clone()),

@@ -35,8 +35,23 @@ fn reaches_beside<'a>(
     profile: &NodeProfile<'_>,
     taken: &mut Taken<'a>,
 ) -> bool {
-    let reach = need.reach.as_ref();
-    reach.is_none_or(|reach| is_reached(reach, need.driver.as_ref(), profile, taken))
+    let Some(reach) = &need.reach else {
+        return true;
+    };
+    let is_reached = |profile: &_, taken: &mut Taken<'a>| {
+        is_reached(reach, need.driver.as_ref(), profile, taken)
+    };
+    // The scheduler goes by the labels, and the volume stays on its server.
+    let moved = profile.moved.as_ref();
+    let stays_reached = moved.is_none_or(|labels| {
+        let there = NodeProfile {
+            labels: Cow::Borrowed(&**labels),
+            moved: None,
+            ..profile.clone()
+        };
+        is_reached(&there, &mut taken.clone())
+    });
+    stays_reached && is_reached(profile, taken)
 }
 
 fn is_reached<'a>(

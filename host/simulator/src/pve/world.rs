@@ -271,6 +271,21 @@ impl Pve {
         Ok(())
     }
 
+    /// A person migrates a machine, with its local disks.
+    pub fn human_migrates(&self, vmid: u32, hypervisor: &str) -> Result<(), UnknownVm> {
+        self.with_vm(vmid, |vm| vm.node = hypervisor.to_owned())?;
+        let mut state = self.state();
+        let volumes = std::mem::take(&mut state.volumes).into_values();
+        let moved = volumes.map(|mut volume| {
+            if volume.vmid == vmid && !volume.node.is_empty() {
+                volume.node = hypervisor.to_owned();
+            }
+            (volume.key(), volume)
+        });
+        state.volumes = moved.collect();
+        Ok(())
+    }
+
     /// A person moves a machine into a pool, or out of all.
     pub fn human_sets_pool(&self, vmid: u32, pool: Option<&str>) -> Result<(), UnknownVm> {
         let mut state = self.state();

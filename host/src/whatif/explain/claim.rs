@@ -4,6 +4,7 @@ use kproxide_planner::claim::Condition;
 use kproxide_planner::facts::ClaimFacts;
 use kproxide_planner::ids::ClaimName;
 use kproxide_planner::plan::{Standing, Unneeded};
+use kproxide_planner::planning::moved;
 use kproxide_planner::world::PodView;
 
 use super::super::answer::launches;
@@ -107,5 +108,9 @@ impl About<'_> {
             false => "not unneeded",
         };
         explanation.rule("unneeded for", since.map_or(without.to_owned(), ago));
+        let node = self.world.node_of(claim);
+        if let Some(moved) = node.and_then(|node| moved(self.world, claim, &node)) {
+            explanation.rule("moved", moved.to_string());
+        }
     }
 }

@@ -113,6 +113,14 @@ fn case(draw: &mut Draw<'_>) -> Case {
                 GuestHint::Absent,
             ]),
             hypervisor: optional(draw, |draw| draw.word(&["pve1", "pve2"]).into()),
+            moved: optional(draw, |draw| Moved {
+                from: draw.word(&["pve1", "pve2"]).into(),
+                to: draw.word(&["pve1", "pve2"]).into(),
+                keeps: optional(draw, |draw| match draw.flag() {
+                    true => KeepsZone::CloudController,
+                    false => KeepsZone::Volume(draw.text(5).into()),
+                }),
+            }),
             node_changed: draw.flag(),
 
             registering: registering(draw),

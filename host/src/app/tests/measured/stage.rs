@@ -72,8 +72,9 @@ pub(super) fn labels(series: &str) -> Vec<(&str, &str)> {
     let Some((_, labels)) = series.split_once('{') else {
         return Vec::new();
     };
-    let pairs = labels.trim_end_matches('}').split("\",");
-    let pairs = pairs.map(|pair| pair.trim_end_matches('"').split_once("=\"").unwrap());
+    let labels = labels.trim_end_matches('}');
+    let pairs = labels.strip_suffix('"').unwrap_or(labels).split("\",");
+    let pairs = pairs.map(|pair| pair.split_once("=\"").unwrap());
     pairs.collect()
 }
 

@@ -1,6 +1,9 @@
 //! Which Nodes may go although their pods have volumes, and where the pods come next.
 
 use super::*;
+use crate::claim::{KeepsZone, Moved};
+use crate::keys::BETA_ZONE;
+use crate::planning::moved;
 
 /// Two machines, one of which is not needed.
 fn two_machines() -> Scene {
@@ -91,4 +94,65 @@ fn a_replica_of_each_stateful_pod_comes_from_zero() {
         scene.pod(&format!("{name}-00000")).labels = labels("app=db");
     }
     assert_eq!(launched(&scene), 3);
+}
+
+/// An administrator has migrated the VM of `m` from alpha to beta.
+fn migrated() -> Scene {
+    let mut scene = two_machines();
+    scene.claim("m").status.hypervisor = Some("beta".into());
+    scene
+}
+
+fn told(scene: &Scene) -> Option<Moved> {
+    let world = scene.world();
+    let claim = &world.claims()["m"];
+    moved(&world, claim, &world.node_of(claim).unwrap())
+}
+
+#[test]
+fn r37_the_zone_of_a_machine_that_moved_follows_unless_a_volume_or_a_controller_keeps_it() {
+    assert_eq!(told(&two_machines()), None);
+    let mut scene = migrated();
+    let keeps = |scene: &Scene| told(scene).unwrap().keeps;
+    assert_eq!(keeps(&scene), None);
+    claim(&mut scene, "a", PROXMOX, Some("pv"));
+    running(&mut scene, "a", "m");
+    volume(&mut scene, "pv", PROXMOX_CSI, Some("a"), "");
+    assert_eq!(keeps(&scene), None);
+    let zone = format!("{ZONE}=alpha");
+    volume(&mut scene, "pv", PROXMOX_CSI, Some("a"), &zone);
+    assert_eq!(keeps(&scene), Some(KeepsZone::Volume("pv".into())));
+    let node = scene.nodes.get_mut("m").unwrap();
+    node.labels.insert(BETA_ZONE.to_owned(), "alpha".to_owned());
+    assert_eq!(keeps(&scene), Some(KeepsZone::CloudController));
+    // What a label policy or a controller calls a zone is no server.
+    for rack in ["rack-1", "beta"] {
+        let node = scene.nodes.get_mut("m").unwrap();
+        node.labels.insert(ZONE.to_owned(), rack.to_owned());
+        assert_eq!(told(&scene), None, "{rack}");
+    }
+}
+
+#[test]
+fn r37_volumes_of_one_server_find_no_place_on_a_machine_that_left_it() {
+    let goes = |mut scene: Scene, zone: &str| {
+        claim(&mut scene, "b", PROXMOX, Some("pv"));
+        running(&mut scene, "b", "n");
+        running_full(&mut scene, "m");
+        scene.claim("m").do_not_disrupt = true;
+        let labels = scene.nodes.get_mut("n").unwrap();
+        labels.labels.insert(ZONE.to_owned(), zone.to_owned());
+        volume(
+            &mut scene,
+            "pv",
+            PROXMOX_CSI,
+            Some("b"),
+            &format!("{ZONE}={zone}"),
+        );
+        removed(&scene.plan()).contains(&"n")
+    };
+    // The label of `m` says alpha, and the volume is there.
+    assert!(goes(two_machines(), "alpha"));
+    assert!(!goes(migrated(), "alpha"));
+    assert!(!goes(migrated(), "beta"));
 }
