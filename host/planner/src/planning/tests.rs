@@ -23,6 +23,7 @@ mod machines;
 mod offers;
 mod optimum;
 mod orphans;
+mod outdated;
 mod patience;
 mod placement;
 mod ports;
