@@ -315,6 +315,8 @@ pub enum LogFormat {
 pub struct PlanArgs {
     #[command(flatten)]
     pub question: WhatIf,
+    #[command(flatten)]
+    pub leader: Leader,
     /// Format of the output. JSON and YAML have the same fields
     #[arg(short, long, value_enum, default_value_t = Format::Text, value_name = "FORMAT")]
     pub output: Format,
@@ -386,7 +388,8 @@ pub struct WhatIf {
     /// `plan`: list the pods of all namespaces, in spite of -n. `explain`: look for the pod in all namespaces
     #[arg(short = 'A', long)]
     pub all_namespaces: bool,
-    /// Read the objects of a running cluster. It only lists. The objects of -f lie on top: what if you applied them?
+    /// Read the objects of a running cluster. It only lists. What its Proxmox servers have `plan` asks of the replica of
+    /// kproxide that leads. The objects of -f lie on top: what if you applied them?
     /// Where a pod template says something else than before, all pods of that Deployment, StatefulSet, ReplicaSet, Job
     /// or CronJob count as gone and its new ones as pending: the plan is for the end of the rollout
     #[arg(long, visible_alias = "compute")]

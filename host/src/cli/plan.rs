@@ -31,7 +31,7 @@ use crate::whatif::{
 /// # Errors
 /// The cluster cannot be read, a policy cannot be loaded, or the output is closed.
 pub(super) fn run(args: &PlanArgs, out: &mut impl Write) -> Result<Exit, Box<dyn Error>> {
-    let (scene, plan) = done(async |policies| answered(&args.question, policies).await)?;
+    let (scene, plan) = done(async |policies| answered(args, policies).await)?;
     let mut answer = Answer::of(&scene, &plan);
     if args.verdicts {
         answer = answer.with_verdicts(&scene.world);
@@ -119,9 +119,15 @@ pub(super) fn done<T>(
     runtime.block_on(work(&policies))
 }
 
-async fn answered(question: &WhatIf, policies: &Library) -> Result<(Scene, Plan), Box<dyn Error>> {
+async fn answered(args: &PlanArgs, policies: &Library) -> Result<(Scene, Plan), Box<dyn Error>> {
+    let question = &args.question;
     let client = connected(question, question.from_cluster).await?;
-    let input = given(question, client.as_ref()).await?;
+    let mut input = given(question, client.as_ref()).await?;
+    if client.is_some() && question.proxmox_credentials.is_none() {
+        let patience = question.connection.request_timeout;
+        let told = told(&args.leader, None, patience, client.as_ref()).await;
+        input.controller = Some(told.map_err(|error| error.brief()));
+    }
     let (scene, plan, _) = planned(question, input, policies).await?;
     Ok((scene, plan))
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::SavedWorld;
+use crate::chain::chain;
 use crate::decisions::{Decision, Shown};
 use crate::kube::client::Client;
 use crate::kube::error::Error;
@@ -49,6 +50,20 @@ pub enum NoAnswer {
     Unreadable(String, #[source] serde_json::Error),
     #[error(transparent)]
     OtherVersion(BadInput),
+}
+
+impl NoAnswer {
+    /// Without the Role that would help.
+    pub fn brief(&self) -> String {
+        match self {
+            Self::Forbidden { message, .. } => message.clone(),
+            Self::Nobody(_)
+            | Self::Refused { .. }
+            | Self::Silent(..)
+            | Self::Unreadable(..)
+            | Self::OtherVersion(_) => chain(self),
+        }
+    }
 }
 
 /// What the controller said.

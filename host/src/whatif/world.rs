@@ -13,7 +13,7 @@ use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::inventory::{self, Known};
-use super::{Changes, Trouble, named};
+use super::{Changes, Told, Trouble, named};
 use crate::judge::Finding;
 use crate::kube::convert::ClusterConnection;
 use crate::kube::manifest::{
@@ -45,6 +45,8 @@ pub struct Input {
     pub saved: Option<SavedWorld>,
     /// Of the cluster. Empty without one.
     pub cluster: Vec<Object>,
+    /// What the controller said, or why it said nothing. Of it only the servers count that nothing else describes.
+    pub controller: Option<Result<Told, String>>,
     /// Paths of lists that the cluster does not show.
     pub unseen: Vec<String>,
     /// Of the files, a layer for each `-f`: they lie on top.
@@ -74,6 +76,8 @@ pub struct Scene {
     connections: BTreeMap<ClusterName, ClusterConnection>,
     known: BTreeMap<ClusterName, Known>,
     hypervisors_named: BTreeMap<ClusterName, (BTreeSet<String>, BTreeSet<String>)>,
+    /// Why the controller was not asked for hypervisors.
+    unasked: Option<String>,
 }
 
 /// Makes a world of the input. Hypervisors come with [`Scene::finish`].
@@ -114,6 +118,7 @@ pub fn build(
         connections: BTreeMap::new(),
         known: BTreeMap::new(),
         hypervisors_named: BTreeMap::new(),
+        unasked: None,
     };
     if !is_saved {
         scene.world.apply(Delta::Host(HostFacts {
@@ -186,6 +191,11 @@ pub fn build(
     }
     if is_from_files {
         scene.run_daemons(&ready)?;
+    }
+    match input.controller {
+        Some(Ok(told)) => scene.take_hypervisors(&told),
+        Some(Err(why)) => scene.unasked = Some(why),
+        None => {}
     }
     scene.assumed.sort();
     scene.assumed.dedup();
@@ -379,6 +389,22 @@ impl Scene {
         changes.apply(&mut self.world)
     }
 
+    fn take_hypervisors(&mut self, told: &Told) {
+        for (cluster, facts) in told.world.world.inventories() {
+            let is_known = self.known.contains_key(cluster)
+                || self.world.inventories().contains_key(cluster)
+                || !self.world.clusters().contains_key(cluster);
+            if !is_known {
+                self.assumed.push(format!(
+                    "the hypervisors of ProxmoxCluster {cluster} are as {} sees them",
+                    told.by
+                ));
+                let facts = Some(Box::new(facts.clone()));
+                self.world.apply(Delta::Inventory(cluster.clone(), facts));
+            }
+        }
+    }
+
     /// The Proxmox clusters that only Proxmox itself can describe.
     pub fn unknown_clusters(&self) -> Vec<(ClusterName, ClusterConnection)> {
         let all = self.connections.iter();
@@ -429,6 +455,10 @@ impl Scene {
         let known = inventory::assumed(names.iter().map(String::as_str), &offline);
         self.assumed
             .push(inventory::assumption(cluster, &known.facts));
+        if let Some(why) = self.unasked.take() {
+            self.assumed
+                .push(format!("kproxide was not asked for the hypervisors: {why}"));
+        }
         known
     }
 }

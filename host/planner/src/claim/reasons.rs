@@ -25,7 +25,7 @@ pub(super) const JOIN_NOT_RUN: &str = "JoinNotRun";
 pub(super) const JOIN_TIMEOUT: &str = "JoinTimeout";
 
 /// The reasons of `Ready`, each with what it says to people.
-pub const READY_REASONS: [(&str, &str); 10] = [
+pub const READY_REASONS: [(&str, &str); 11] = [
     (
         NODE_READY,
         "Its machine is in service, and its Node is Ready.",

@@ -15,6 +15,7 @@ use tower::{BoxError, ServiceExt as _};
 use super::{MACHINE, furnished};
 use crate::admin;
 use crate::kube::client::Client;
+use crate::kube::manifest::everything;
 use crate::lab::{Lab, Setting, config};
 use crate::policy::{Engine, Execution, Library};
 use crate::whatif::{self, Changes, Controller, Explanation, Input, NoAnswer, Subject, Told};
@@ -185,4 +186,55 @@ async fn of_two_replicas_the_one_that_leads_says_why_a_machine_is_not_elsewhere(
     let ((), first, second) = tokio::join!(look, first.run(), second.run());
     first.unwrap();
     second.unwrap();
+}
+
+/// `kproxide plan --from-cluster`: the cluster lists no hypervisors, and the controller knows them.
+#[tokio::test(start_paused = true)]
+async fn o24_a_plan_of_the_cluster_has_the_servers_that_the_leader_sees() {
+    let lab = furnished(Setting::new(1, 2), json!({}), json!({}));
+    let pods = Pods::default();
+    let client = person(&lab, &pods, true);
+    let (app, handle) = lab.host("kproxide-0", config("kproxide-0")).unwrap();
+    let router = admin::router(app.vitals(), app.metrics());
+    pods.lock().unwrap().insert("kproxide-0", router);
+    let scene = async |controller: Result<Told, String>| {
+        let (cluster, _) = everything(&client).await.unwrap();
+        let input = Input {
+            cluster,
+            controller: Some(controller),
+            ..Input::default()
+        };
+        let changes = Changes::default();
+        let now = lab.clock.now();
+        let mut scene = whatif::build(input, &changes, None, now).unwrap();
+        scene.finish(&changes).unwrap();
+        scene
+    };
+    let look = async {
+        sleep(MACHINE).await;
+        let (_, told) = told(&client).await.unwrap();
+        let found = scene(Ok(told)).await;
+        let home = &found.world.inventories()["home"];
+        let servers: Vec<&str> = home.hypervisors.keys().map(|name| &**name).collect();
+        assert_eq!(servers, ["pve1", "pve2"]);
+        let is_real = |it: &kproxide_planner::facts::HypervisorFacts| it.threads < 1024;
+        assert!(home.hypervisors.values().all(is_real));
+        assert_eq!(
+            found.assumed,
+            ["the hypervisors of ProxmoxCluster home are as pod kube-system/kproxide-0 sees them"]
+        );
+
+        let why = "no replica of kproxide leads".to_owned();
+        let found = scene(Err(why)).await;
+        let assumed = found.assumed.join("; ");
+        for part in [
+            "each with 1024 cores",
+            "kproxide was not asked for the hypervisors: no replica of kproxide leads",
+        ] {
+            assert!(assumed.contains(part), "{assumed}");
+        }
+        handle.stop.cancel();
+    };
+    let ((), ended) = tokio::join!(look, app.run());
+    ended.unwrap();
 }

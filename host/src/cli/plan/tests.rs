@@ -47,7 +47,7 @@ async fn each_situation_is_answered_as_its_files_say() {
         let Command::Plan(args) = parsed(&["plan"], &file) else {
             panic!("{file}");
         };
-        let (scene, plan) = answered(&args.question, &policies).await.unwrap();
+        let (scene, plan) = answered(&args, &policies).await.unwrap();
         let mut answer = Answer::of(&scene, &plan);
         if args.verdicts {
             answer = answer.with_verdicts(&scene.world);
@@ -155,7 +155,7 @@ async fn a_saved_world_is_planned_again_with_objects_on_top() {
     let Command::Plan(args) = parsed(&["plan"], "limit.yaml") else {
         panic!("no plan");
     };
-    let (scene, plan) = answered(&args.question, &policies).await.unwrap();
+    let (scene, plan) = answered(&args, &policies).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, content: &str| {
         let path = folder.path().join(name);
@@ -171,7 +171,7 @@ async fn a_saved_world_is_planned_again_with_objects_on_top() {
         let Command::Plan(args) = Cli::try_parse_from(words).unwrap().command else {
             panic!("no plan");
         };
-        answered(&args.question, &policies).await.unwrap()
+        answered(&args, &policies).await.unwrap()
     };
     let (again, same) = replanned(&[]).await;
     assert_eq!((again.now, &same), (scene.now, &plan));
@@ -234,7 +234,7 @@ async fn a_changed_template_is_planned_as_the_rollout_ends() {
         let Command::Plan(args) = Cli::try_parse_from(words).unwrap().command else {
             panic!("no plan");
         };
-        let (scene, plan) = answered(&args.question, &policies).await.unwrap();
+        let (scene, plan) = answered(&args, &policies).await.unwrap();
         let pods = plan.report.pending.iter().flat_map(|row| &row.pods);
         let pending: BTreeSet<String> = pods.map(|pod| pod.name.to_string()).collect();
         let running = scene.world.pods().filter(|pod| pod.node().is_some());
@@ -264,7 +264,7 @@ async fn a_node_that_no_pod_needs_goes_after_the_unneeded_time() {
     let Command::Plan(args) = Cli::try_parse_from(words).unwrap().command else {
         panic!("no plan");
     };
-    let (scene, plan) = answered(&args.question, &policies()).await.unwrap();
+    let (scene, plan) = answered(&args, &policies()).await.unwrap();
     let kept = Answer::of(&scene, &plan).kept;
     let reason =
         "no pod needs it now. kproxide removes it when that has been so for 60 s (unneededTime)";

@@ -7,7 +7,7 @@ async fn answer(case: &str) -> Answer {
     let Command::Plan(args) = parsed(&["plan"], &format!("fidelity/{case}.yaml")) else {
         panic!("{case}");
     };
-    let (scene, plan) = answered(&args.question, &policies()).await.unwrap();
+    let (scene, plan) = answered(&args, &policies()).await.unwrap();
     Answer::of(&scene, &plan).with_verdicts(&scene.world)
 }
 
