@@ -441,7 +441,7 @@ fn set<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, value: Option<Box<V>>) {
 }
 
 /// What is attached to each Node ([`VolumeNeed::attached`]), and the CSI drivers that did it.
-pub(crate) type Attached<'w> = BTreeMap<&'w NodeName, Vec<(&'w Arc<str>, &'w Arc<str>)>>;
+pub(crate) type Attached<'w> = BTreeMap<&'w NodeName, BTreeSet<(&'w Arc<str>, &'w Arc<str>)>>;
 
 /// The label keys that the budgets' selectors look at.
 fn keys_read<'a>(budgets: impl Iterator<Item = &'a DisruptionBudgetFacts>) -> BTreeSet<String> {

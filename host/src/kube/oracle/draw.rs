@@ -4,6 +4,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use serde_json::{Map, Value, json};
 
+use super::containers::{containers, pod_level};
 use super::storage;
 
 /// Chances and choices of one seed.
@@ -11,6 +12,8 @@ pub(super) struct Draw(SmallRng);
 
 pub(super) const HOST: &str = "kubernetes.io/hostname";
 pub(super) const ZONE: &str = "topology.kubernetes.io/zone";
+pub(super) const BETA_ZONE: &str = "failure-domain.beta.kubernetes.io/zone";
+pub(super) const REGION: &str = "topology.kubernetes.io/region";
 pub(super) const ZONES: [&str; 3] = ["alpha", "beta", "gamma"];
 const KEYS: [&str; 4] = [HOST, ZONE, ZONE, "rack"];
 const NAMESPACES: [&str; 4] = ["default", "default", "team-a", "team-b"];
@@ -34,7 +37,7 @@ impl Draw {
     }
 }
 
-/// The objects of one world. Every fourth world has pods with volumes. Every other world has a machine to come, and
+/// The objects of one world. Three of eight worlds have pods with volumes. Every other world has a machine to come, and
 /// DaemonSets that will have pods on it.
 pub(super) fn world(seed: u64) -> Vec<Value> {
     let draw = &mut Draw::new(seed);
@@ -52,7 +55,7 @@ pub(super) fn world(seed: u64) -> Vec<Value> {
     for index in 0..draw.between(1, 4) {
         objects.push(pod(draw, &format!("pending-{index}"), nodes));
     }
-    if seed.is_multiple_of(4) {
+    if matches!(seed % 8, 0 | 2 | 4) {
         let mut claims = storage::storage(draw, nodes);
         for object in &mut objects {
             // Few of them have other wishes too, so that their volumes decide.
@@ -63,7 +66,7 @@ pub(super) fn world(seed: u64) -> Vec<Value> {
             let is_gone = object["spec"]["nodeName"] == format!("n{nodes}");
             if object["kind"] == "Pod" && !is_gone {
                 storage::give_volumes(draw, object, &claims);
-                claims.extend(storage::ephemeral_claims(draw, object));
+                claims.extend(storage::ephemeral_claims(draw, object, nodes));
             }
         }
         objects.extend(claims);
@@ -88,6 +91,8 @@ fn node(draw: &mut Draw, index: usize) -> Value {
         ("rack", &["r1", "r2"], 70),
         ("disk", &["ssd", "hdd"], 60),
         ("size", &["5", "10", "x"], 60),
+        (BETA_ZONE, &ZONES, 8),
+        (REGION, &["eu"], 15),
     ] {
         if draw.percent(chance) {
             labels[key] = json!(draw.pick(values));
@@ -108,7 +113,7 @@ fn node(draw: &mut Draw, index: usize) -> Value {
     for (key, amounts, chance) in [
         ("ephemeral-storage", ["10Gi", "100Gi"], 90),
         ("example.com/gpu", ["1", "4"], 50),
-        ("hugepages-2Mi", ["0", "64Mi"], 30),
+        ("hugepages-2Mi", ["0", "64Mi"], 50),
     ] {
         if draw.percent(chance) {
             allocatable[key] = json!(draw.pick(&amounts));
@@ -143,7 +148,7 @@ fn machine(draw: &mut Draw) -> Value {
         "cores": draw.between(1, 8), "gib": draw.between(1, 64),
         "labels": draw.pick(&["", "disk=ssd", "disk=hdd rack=r1", "size=10 rack=r2"]),
     });
-    for (key, value, chance) in [("gpus", 2, 40), ("pods", 3, 15)] {
+    for (key, value, chance) in [("gpus", 2, 40), ("pods", 3, 15), ("hugeMib", 64, 40)] {
         if draw.percent(chance) {
             machine[key] = json!(value);
         }
@@ -155,7 +160,8 @@ fn machine(draw: &mut Draw) -> Value {
 }
 
 fn daemon_set(draw: &mut Draw, name: &str) -> Value {
-    let pod = pod(draw, name, 1);
+    let mut pod = pod(draw, name, 1);
+    pod_level(draw, &mut pod["spec"], 25);
     let labels = json!({"labels": pod["metadata"]["labels"]});
     json!({
         "apiVersion": "apps/v1", "kind": "DaemonSet",
@@ -240,87 +246,6 @@ fn pod(draw: &mut Draw, name: &str, nodes: usize) -> Value {
 
 fn required_only(terms: Value) -> Value {
     json!({"requiredDuringSchedulingIgnoredDuringExecution": terms})
-}
-
-fn containers(draw: &mut Draw, spec: &mut Value) {
-    let on_host_network = draw.percent(5);
-    if on_host_network {
-        spec["hostNetwork"] = json!(true);
-    }
-    let mut free_ports: Vec<Value> = [("TCP", 80), ("", 80), ("", 443), ("UDP", 80)]
-        .into_iter()
-        .map(|(protocol, port)| {
-            let mut one = json!({"containerPort": port, "hostPort": port});
-            if !protocol.is_empty() {
-                one["protocol"] = json!(protocol);
-            }
-            one
-        })
-        .collect();
-    let mut named = |draw: &mut Draw, name: String, is_init: bool| {
-        let mut one = json!({"name": name, "image": "image", "resources": resources(draw)});
-        if is_init && draw.percent(40) {
-            one["restartPolicy"] = json!("Always");
-        }
-        if on_host_network && !free_ports.is_empty() && draw.percent(50) {
-            one["ports"] = json!([{"containerPort": free_ports.remove(0)["containerPort"]}]);
-            free_ports.clear();
-        } else if !free_ports.is_empty() && draw.percent(38) {
-            let mut port = free_ports.swap_remove(draw.between(0, free_ports.len() - 1));
-            if on_host_network || draw.percent(60) {
-                port["hostIP"] = json!(draw.pick(&["", "0.0.0.0", "10.0.0.1", "10.0.0.2", "::"]));
-            }
-            one["ports"] = json!([port]);
-            free_ports.clear();
-        }
-        one
-    };
-    let all: Vec<Value> = (0..draw.between(1, 2))
-        .map(|index| named(draw, format!("c{index}"), false))
-        .collect();
-    let init: Vec<Value> = (0..draw.between(0, 4).saturating_sub(2))
-        .map(|index| named(draw, format!("i{index}"), true))
-        .collect();
-    spec["containers"] = all.into();
-    spec["initContainers"] = init.into();
-    if draw.percent(5) {
-        spec["overhead"] = json!({"cpu": "250m", "memory": "120Mi"});
-    }
-    if draw.percent(5) {
-        // More than the containers can ask for together.
-        spec["resources"] =
-            json!({"requests": {"cpu": draw.pick(&["12", "14"]), "memory": "40Gi"}});
-    }
-}
-
-fn resources(draw: &mut Draw) -> Value {
-    let mut resources = json!({});
-    for (key, amounts, chance) in [
-        ("cpu", ["10m", "0.1", "250m", "1500m", "3"], 50),
-        ("memory", ["128974848", "129M", "512Mi", "1e8", "3e9"], 50),
-        (
-            "ephemeral-storage",
-            ["1Gi", "2Gi", "4Gi", "6Gi", "20Gi"],
-            10,
-        ),
-    ] {
-        if draw.percent(chance) {
-            // A limit alone is a request too.
-            let of = draw.pick(&["requests", "requests", "limits"]);
-            resources[of][key] = json!(draw.pick(&amounts));
-        }
-    }
-    for (key, amount) in [("example.com/gpu", "1"), ("hugepages-2Mi", "32Mi")] {
-        if draw.percent(4) {
-            resources["limits"][key] = json!(amount);
-            resources["requests"][key] = json!(amount);
-            resources["requests"]["cpu"] = json!("100m");
-            if let Some(limits) = resources["limits"].as_object_mut() {
-                limits.remove("cpu");
-            }
-        }
-    }
-    resources
 }
 
 fn node_term(draw: &mut Draw, nodes: usize) -> Value {
@@ -416,7 +341,7 @@ fn tolerations(draw: &mut Draw) -> Value {
 
 fn spread(draw: &mut Draw) -> Value {
     let mut all: Vec<Value> = Vec::new();
-    for (key, chance) in [(HOST, 30), (ZONE, 40), ("rack", 12)] {
+    for (key, chance) in [(HOST, 45), (ZONE, 60), ("rack", 20)] {
         if !draw.percent(chance) {
             continue;
         }

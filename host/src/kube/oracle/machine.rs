@@ -12,17 +12,18 @@ use kproxide_planner::resources::Resources;
 use kproxide_testkit::oracle::full_name;
 use serde_json::{Value, json};
 
-/// One pool with one class, as the object of kind Machine says: `cores`, `gib` and `pods` of its type, `gpus`, `labels` and
-/// a `taint` of this effect. `zone` chooses the hypervisor.
+/// One pool with one class, as the object of kind Machine says: `cores`, `gib` and `pods` of its type, `gpus`, huge pages
+/// of `hugeMib`, `labels` and a `taint` of this effect. `zone` chooses the hypervisor.
 pub(super) fn scene(machine: &Value) -> Scene {
     let number = |field: &str| machine[field].as_u64();
     let mut scene = Scene::default();
     let cores = number("cores").unwrap_or(4) as u32;
     let mut size = instance_type("drawn", cores, number("gib").unwrap_or(8));
     size.max_pods = number("pods").unwrap_or(110) as u32;
-    if let Some(gpus) = number("gpus") {
-        size.extended = amounts(&format!("example.com/gpu={gpus}"));
-    }
+    let gpus = number("gpus").map(|gpus| format!("example.com/gpu={gpus}"));
+    let huge = number("hugeMib").map(|mib| format!("hugepages-2Mi={}", mib << 20));
+    let extended: Vec<String> = gpus.into_iter().chain(huge).collect();
+    size.extended = amounts(&extended.join(" "));
     scene.class.instance_types = vec![size];
     scene.class.overhead_milli_cores = 100;
     scene.class.overhead_memory_bytes = 500 << 20;

@@ -1,10 +1,12 @@
 //! kproxide's filters against kube-scheduler's own: on drawn worlds of ordinary objects both must say the same of each
 //! pod and Node, and kproxide must refuse for the reason of a plugin that refuses.
 
+mod containers;
 mod draw;
 mod machine;
 mod shrink;
 mod storage;
+mod volumes;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 /// What an object cannot be without.
-const KEPT: [&str; 13] = [
+const KEPT: [&str; 16] = [
     "/apiVersion",
     "/kind",
     "/metadata",
@@ -13,8 +13,11 @@ const KEPT: [&str; 13] = [
     "/metadata/namespace",
     "/provisioner",
     "/spec/accessModes",
+    "/spec/attacher",
     "/spec/capacity",
     "/spec/csi",
+    "/spec/csi/driver",
+    "/spec/csi/volumeHandle",
     "/spec/local",
     "/spec/nfs",
     "/spec/resources",

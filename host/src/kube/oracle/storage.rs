@@ -1,33 +1,28 @@
-//! Draws what pods with claims ask about: PersistentVolumeClaims, PersistentVolumes, StorageClasses, and what CSI drivers
-//! say.
+//! Draws what pods with claims ask about: PersistentVolumeClaims, StorageClasses, and what CSI drivers say.
 
 use serde_json::{Value, json};
 
 use super::draw::{Draw, HOST, ZONE, ZONES, push};
+use super::volumes::{attachments, free_volumes, modes, volume};
 
-const DRIVER: &str = "csi.example.com";
-const ROOM_DRIVER: &str = "room.example.com";
+pub(super) const DRIVER: &str = "csi.example.com";
+pub(super) const ROOM_DRIVER: &str = "room.example.com";
 /// Claims of each namespace. Pods name one more, which is missing.
-const CLAIMS: usize = 4;
+pub(super) const CLAIMS: usize = 4;
 const BOUND: &str = "pv.kubernetes.io/bind-completed";
+pub(super) const NAMESPACES: [&str; 3] = ["default", "team-a", "team-b"];
 
 /// Everything about storage in a world with so many Nodes.
 pub(super) fn storage(draw: &mut Draw, nodes: usize) -> Vec<Value> {
     let mut objects = classes(draw);
-    for namespace in ["default", "team-a", "team-b"] {
+    // In some worlds most claims wait for the same volumes.
+    let bound = if draw.percent(33) { 15 } else { 75 };
+    for namespace in NAMESPACES {
         for index in 0..CLAIMS {
-            claim(draw, namespace, index, nodes, &mut objects);
+            claim(draw, namespace, index, nodes, bound, &mut objects);
         }
     }
-    for index in 0..draw.between(0, 3) {
-        let mut volume = volume(draw, &format!("free-{index}"), "local", nodes);
-        volume["status"]["phase"] = json!("Available");
-        if draw.percent(20) {
-            let name = format!("c{}", draw.between(0, CLAIMS - 1));
-            volume["spec"]["claimRef"] = json!({"namespace": "default", "name": name});
-        }
-        objects.push(volume);
-    }
+    free_volumes(draw, nodes, &mut objects);
     for index in 0..nodes {
         if draw.percent(90) {
             objects.push(csi_node(draw, index));
@@ -36,16 +31,7 @@ pub(super) fn storage(draw: &mut Draw, nodes: usize) -> Vec<Value> {
             objects.push(capacity(draw, index));
         }
     }
-    for index in 0..draw.between(0, 2) {
-        let volume = format!("team-a-c{index}");
-        objects.push(json!({
-            "apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment",
-            "metadata": {"name": format!("attachment-{index}")},
-            "spec": {"attacher": DRIVER, "nodeName": format!("n{}", draw.between(0, nodes - 1)),
-                     "source": {"persistentVolumeName": volume}},
-            "status": {"attached": true},
-        }));
-    }
+    attachments(draw, nodes, &mut objects);
     objects
 }
 
@@ -72,7 +58,7 @@ pub(super) fn give_volumes(draw: &mut Draw, pod: &mut Value, all: &[Value]) {
         let mut volume = match draw.between(0, 20) {
             0 => json!({"emptyDir": {}}),
             1 => json!({"csi": {"driver": DRIVER}}),
-            2 | 3 if is_waiting => json!({"ephemeral": {"volumeClaimTemplate": {"spec": {
+            2 | 3 => json!({"ephemeral": {"volumeClaimTemplate": {"spec": {
                 "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
             }}}}),
             _ if claims.is_empty() => continue,
@@ -86,34 +72,51 @@ pub(super) fn give_volumes(draw: &mut Draw, pod: &mut Value, all: &[Value]) {
     }
 }
 
-/// The claims that Kubernetes makes for ephemeral volumes of this pod. Now and then another object has such a name.
-pub(super) fn ephemeral_claims(draw: &mut Draw, pod: &Value) -> Vec<Value> {
+/// The claims that Kubernetes makes for ephemeral volumes of this pod, with the volumes that they are bound to. Those of a
+/// pod that has its Node are. Of another pod's now and then another object has such a name.
+pub(super) fn ephemeral_claims(draw: &mut Draw, pod: &Value, nodes: usize) -> Vec<Value> {
     let meta = &pod["metadata"];
+    let text = |value: &Value| value.as_str().expect("a text").to_owned();
+    let is_waiting = pod["spec"]["nodeName"].is_null();
     let volumes = pod["spec"]["volumes"].as_array();
     let ephemeral = volumes.into_iter().flatten();
     let ephemeral = ephemeral.filter(|volume| !volume["ephemeral"].is_null());
-    let claims = ephemeral.map(|volume| {
-        let name = |value: &Value| value.as_str().expect("a name").to_owned();
-        let of = match draw.percent(15) {
+    let mut objects = Vec::new();
+    for volume in ephemeral {
+        let of = match is_waiting && draw.percent(15) {
             true => "another".to_owned(),
-            false => name(&meta["uid"]),
+            false => text(&meta["uid"]),
         };
-        json!({
+        let name = format!("{}-{}", text(&meta["name"]), text(&volume["name"]));
+        let class = draw.pick(&["csi", "room", "now"]);
+        let mut claim = json!({
             "apiVersion": "v1", "kind": "PersistentVolumeClaim",
             "metadata": {
-                "name": format!("{}-{}", name(&meta["name"]), name(&volume["name"])),
-                "namespace": meta["namespace"],
+                "name": name, "namespace": meta["namespace"], "uid": format!("uid-{name}"),
                 "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "controller": true,
                                      "name": meta["name"], "uid": of}],
             },
             "spec": {
                 "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
-                "storageClassName": draw.pick(&["csi", "room", "now"]),
+                "storageClassName": class,
             },
             "status": {"phase": "Pending"},
-        })
-    });
-    claims.collect()
+        });
+        if !is_waiting || draw.percent(50) {
+            let of = format!("pvc-{name}");
+            claim["spec"]["volumeName"] = json!(of);
+            claim["metadata"]["annotations"] = json!({BOUND: "yes"});
+            claim["status"]["phase"] = json!("Bound");
+            let mut volume = self::volume(draw, &of, class, nodes);
+            volume["spec"]["claimRef"] = json!({
+                "namespace": meta["namespace"], "name": name, "uid": claim["metadata"]["uid"],
+            });
+            volume["status"]["phase"] = json!("Bound");
+            objects.push(volume);
+        }
+        objects.push(claim);
+    }
+    objects
 }
 
 fn classes(draw: &mut Draw) -> Vec<Value> {
@@ -150,27 +153,36 @@ fn classes(draw: &mut Draw) -> Vec<Value> {
     ]
 }
 
-fn claim(draw: &mut Draw, namespace: &str, index: usize, nodes: usize, objects: &mut Vec<Value>) {
+/// `bound`: the chance that it has its volume.
+fn claim(
+    draw: &mut Draw,
+    namespace: &str,
+    index: usize,
+    nodes: usize,
+    bound: u32,
+    objects: &mut Vec<Value>,
+) {
     let name = format!("c{index}");
-    let classes = ["csi", "csi", "local", "room", "room", "now", "missing", ""];
-    let class = draw.pick(&classes);
-    // Two claims of one pod never want the same PersistentVolume.
-    let class = if index > 0 && class == "local" {
-        "csi"
-    } else {
-        class
+    let class = match bound < 50 && draw.percent(80) {
+        true => draw.pick(&["local", "local", "room"]),
+        false => draw.pick(&["csi", "csi", "local", "room", "room", "now", "missing", ""]),
     };
     let mut spec = json!({
         "accessModes": [draw.pick(&[
             "ReadWriteOnce", "ReadWriteOnce", "ReadWriteOncePod", "ReadWriteOncePod", "ReadWriteMany",
             "ReadWriteOncePod", "ReadWriteOnce",
         ])],
-        "resources": {"requests": {"storage": draw.pick(&["1Gi", "5Gi"])}},
+        "resources": {"requests": {"storage": draw.pick(&["1Gi", "3Gi", "5Gi"])}},
         "storageClassName": class,
     });
-    let mut metadata = json!({"name": name, "namespace": namespace});
+    modes(draw, &mut spec);
+    if draw.percent(10) {
+        spec["selector"] = json!({"matchLabels": {"tier": "fast"}});
+    }
+    let uid = format!("uid-{namespace}-{name}");
+    let mut metadata = json!({"name": name, "namespace": namespace, "uid": uid});
     let mut phase = "Pending";
-    if draw.percent(75) {
+    if draw.percent(bound) {
         let of = format!("{namespace}-{name}");
         spec["volumeName"] = json!(of);
         if draw.percent(95) {
@@ -179,11 +191,11 @@ fn claim(draw: &mut Draw, namespace: &str, index: usize, nodes: usize, objects: 
         phase = if draw.percent(4) { "Lost" } else { "Bound" };
         if draw.percent(95) {
             let mut volume = volume(draw, &of, class, nodes);
-            volume["spec"]["claimRef"] = json!({"namespace": namespace, "name": name});
+            volume["spec"]["claimRef"] = json!({"namespace": namespace, "name": name, "uid": uid});
             volume["status"]["phase"] = json!("Bound");
             objects.push(volume);
         }
-    } else if draw.percent(15) && class != "local" {
+    } else if draw.percent(12) {
         let node = format!("n{}", draw.between(0, nodes));
         metadata["annotations"] = json!({"volume.kubernetes.io/selected-node": node});
     }
@@ -196,49 +208,20 @@ fn claim(draw: &mut Draw, namespace: &str, index: usize, nodes: usize, objects: 
     }));
 }
 
-fn volume(draw: &mut Draw, name: &str, class: &str, nodes: usize) -> Value {
-    let mut spec = json!({
-        "accessModes": ["ReadWriteOnce", "ReadWriteMany", "ReadWriteOncePod"],
-        "capacity": {"storage": draw.pick(&["1Gi", "10Gi"])}, "storageClassName": class,
-    });
-    match draw.between(0, 9) {
-        0 => spec["nfs"] = json!({"server": "nas", "path": "/"}),
-        1 => spec["local"] = json!({"path": "/data"}),
-        _ => spec["csi"] = json!({"driver": DRIVER, "volumeHandle": name}),
-    }
-    let is_local = !spec["local"].is_null();
-    if is_local || draw.percent(6) {
-        let by = |key: &str, values: Vec<String>| json!({"matchExpressions": [{"key": key, "operator": "In", "values": values}]});
-        let mut terms = Vec::new();
-        for _ in 0..draw.between(1, 2) {
-            terms.push(match is_local || draw.percent(40) {
-                true => by(HOST, vec![format!("n{}", draw.between(0, nodes))]),
-                false => by(ZONE, vec![draw.pick(&ZONES).to_owned()]),
-            });
-        }
-        spec["nodeAffinity"] = json!({"required": {"nodeSelectorTerms": terms}});
-    }
-    let mut metadata = json!({"name": name});
-    if draw.percent(95) {
-        let zone = draw.pick(&["alpha", "beta", "alpha__gamma"]);
-        let key = draw.pick(&[ZONE, ZONE, "failure-domain.beta.kubernetes.io/zone"]);
-        metadata["labels"] = json!({key: zone});
-    }
-    json!({
-        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": metadata, "spec": spec,
-        "status": {},
-    })
-}
-
 fn csi_node(draw: &mut Draw, index: usize) -> Value {
     let name = format!("n{index}");
     let mut driver = json!({"name": DRIVER, "nodeID": name, "topologyKeys": [ZONE]});
     if draw.percent(80) {
         driver["allocatable"] = json!({"count": draw.between(1, 2)});
     }
+    let mut drivers = vec![driver];
+    if draw.percent(50) {
+        let count = draw.between(1, 3);
+        drivers.push(json!({"name": ROOM_DRIVER, "nodeID": name, "allocatable": {"count": count}}));
+    }
     json!({
         "apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": name},
-        "spec": {"drivers": [driver]},
+        "spec": {"drivers": drivers},
     })
 }
 
@@ -246,7 +229,8 @@ fn capacity(draw: &mut Draw, index: usize) -> Value {
     let mut capacity = json!({
         "apiVersion": "storage.k8s.io/v1", "kind": "CSIStorageCapacity",
         "metadata": {"name": format!("room-{index}"), "namespace": "kube-system"},
-        "storageClassName": "room", "capacity": draw.pick(&["2Gi", "8Gi"]),
+        "storageClassName": draw.pick(&["room", "room", "room", "csi"]),
+        "capacity": draw.pick(&["2Gi", "4Gi", "8Gi"]),
         "nodeTopology": {"matchLabels": {HOST: format!("n{index}")}},
     });
     if draw.percent(30) {

@@ -505,6 +505,32 @@ fn a_volume_that_pods_share_is_attached_once() {
 }
 
 #[test]
+fn two_volumes_of_one_handle_are_attached_once() {
+    let mut scene = Scene::default();
+    server(&mut scene, "n1", "alpha");
+    csi_node(&mut scene, "n1", PROXMOX_CSI, 2);
+    for name in ["a", "b"] {
+        let facts = VolumeFacts {
+            driver: Some(PROXMOX_CSI.into()),
+            handle: Some("share".into()),
+            ..VolumeFacts::default()
+        };
+        let attachment = VolumeAttachmentFacts {
+            node: "n1".into(),
+            volume: Some(name.into()),
+        };
+        scene.storage.extend([
+            Delta::Volume(name.to_owned(), Some(Box::new(facts))),
+            Delta::VolumeAttachment(name.to_owned(), Some(attachment)),
+        ]);
+    }
+    claim(&mut scene, "own", PROXMOX, Some("own"));
+    volume(&mut scene, "own", PROXMOX_CSI, Some("own"), "");
+    pending(&mut scene, &["own"]);
+    assert_eq!(launched(&scene), 0, "n1 can hold one more");
+}
+
+#[test]
 fn a_driver_that_tells_its_room_is_asked() {
     let mut scene = Scene::default();
     class(&mut scene, "topolvm", "topolvm.io", true);
