@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
-use kproxide_planner::facts::PoolFacts;
+use kproxide_planner::facts::{PoolFacts, VolumeProblem};
 use kproxide_planner::ids::{PodKey, PoolName};
+use kproxide_planner::keys::DEFAULT_SCHEDULER;
 use kproxide_planner::plan::Plan;
 use kproxide_planner::planning::Filters;
-use kproxide_planner::report::{NodeOutcome, PendingOutcome, PendingShape, Unusable};
-use kproxide_planner::world::{PodView, World};
+use kproxide_planner::report::{Misfit, NodeOutcome, PendingOutcome, PendingShape, Unusable};
+use kproxide_planner::world::{NodeView, PodView, World};
 use serde::Serialize;
 
 use super::Scene;
@@ -222,16 +223,7 @@ impl Answer {
         for pod in world.pods().filter(waits) {
             for node in world.nodes() {
                 let misfit = filters.misfit(&pod, node.name());
-                let unsupported = pod.spec().unsupported.first();
-                let not_evaluated = unsupported.filter(|_| misfit.is_none());
-                verdicts.push(Verdict {
-                    pod: pod.key().to_string(),
-                    node: node.name().to_string(),
-                    fits: misfit.is_none() && not_evaluated.is_none(),
-                    not_evaluated: not_evaluated.map(ToString::to_string),
-                    plugin: misfit.as_ref().map(|misfit| misfit.plugin()),
-                    reason: misfit.map(|misfit| misfit.to_string()),
-                });
+                verdicts.push(verdict(world, &pod, &node, misfit.as_ref()));
             }
         }
         self.verdicts = Some(verdicts);
@@ -256,6 +248,35 @@ impl Answer {
     /// There is something to do.
     pub fn has_work(&self) -> bool {
         self.summary.launches + self.summary.removals > 0
+    }
+}
+
+fn verdict(
+    world: &World,
+    pod: &PodView<'_>,
+    node: &NodeView<'_>,
+    misfit: Option<&Misfit<'_>>,
+) -> Verdict {
+    let spec = pod.spec();
+    let scheduler = spec.scheduler_name.as_deref().unwrap_or(DEFAULT_SCHEDULER);
+    let not_evaluated = if !world.host().served.schedulers.contains(scheduler) {
+        Some(format!("the rules of scheduler {scheduler}"))
+    } else if let Some(Misfit::VolumeWait(wait)) = misfit
+        && let VolumeProblem::Unknown(kind) = &wait.why
+    {
+        Some(format!("PersistentVolumes of kind {kind}"))
+    } else {
+        let field = spec.unsupported.first().filter(|_| misfit.is_none());
+        field.map(ToString::to_string)
+    };
+    let misfit = misfit.filter(|_| not_evaluated.is_none());
+    Verdict {
+        pod: pod.key().to_string(),
+        node: node.name().to_string(),
+        fits: misfit.is_none() && not_evaluated.is_none(),
+        not_evaluated,
+        plugin: misfit.map(Misfit::plugin),
+        reason: misfit.map(Misfit::to_string),
     }
 }
 

@@ -137,9 +137,9 @@ impl fmt::Display for Text<'_> {
         if let Some(verdicts) = verdicts {
             let rows = verdicts.iter().map(|verdict| {
                 let (plugin, reason) = match &verdict.not_evaluated {
-                    Some(field) => (
+                    Some(what) => (
                         "not evaluated",
-                        format!("kproxide does not support {field} yet"),
+                        format!("kproxide does not evaluate {what}"),
                     ),
                     None => (
                         verdict.plugin.unwrap_or("fits"),

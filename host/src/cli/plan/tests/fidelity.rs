@@ -73,12 +73,21 @@ async fn v6_two_claims_of_a_pod_take_two_volumes() {
 
 #[tokio::test]
 async fn v7_what_is_not_evaluated_does_not_fit() {
-    for case in ["v7", "v7_rbd"] {
+    for case in ["v7", "v7_rbd", "v7_volume_kind", "v7_scheduler"] {
         assert_eq!(said(case).await, "n1: ?, n2: ?");
     }
-    let text = Text(&answer("v7").await).to_string();
-    let row = "  default/p  n1    not evaluated  kproxide does not support spec.resourceClaims yet";
-    assert!(text.contains(row), "{text}");
+    for (case, what) in [
+        ("v7", "spec.resourceClaims"),
+        (
+            "v7_volume_kind",
+            "PersistentVolumes of kind gcePersistentDisk",
+        ),
+        ("v7_scheduler", "the rules of scheduler volcano"),
+    ] {
+        let text = Text(&answer(case).await).to_string();
+        let row = format!("  default/p  n1    not evaluated  kproxide does not evaluate {what}");
+        assert!(text.contains(&row), "{text}");
+    }
 }
 
 #[tokio::test]
