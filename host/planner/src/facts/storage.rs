@@ -210,6 +210,8 @@ pub enum VolumeProblem {
     },
     ClassMissing(Arc<str>),
     VolumeMissing(Arc<str>),
+    /// The claim names it before it is there.
+    VolumeAwaited(Arc<str>),
     /// Nobody makes volumes of this class, and none that is there will do.
     NoVolume(Arc<str>),
     /// It is ReadWriteOncePod, and this pod has it.
@@ -261,6 +263,10 @@ impl fmt::Display for VolumeWait {
                     "is bound to PersistentVolume {volume}, which does not exist"
                 )
             }
+            VolumeProblem::VolumeAwaited(volume) => write!(
+                f,
+                "names PersistentVolume {volume}, which does not exist. A new Node does not change that"
+            ),
             VolumeProblem::NoVolume(class) => write!(
                 f,
                 "needs a PersistentVolume of StorageClass {class} that you make, and none that is available fits"

@@ -208,6 +208,9 @@ fn for_claim(wait: &VolumeWait) -> String {
         VolumeProblem::NotBound => format!(
             "kubectl describe pvc {claim} shows why it is not bound. Without a StorageClass it needs a PersistentVolume that you make"
         ),
+        VolumeProblem::VolumeAwaited(volume) => format!(
+            "create PersistentVolume {volume}. To plan as if PersistentVolumeClaim {claim} was bound, give its PersistentVolume too"
+        ),
         VolumeProblem::NotProvisioned { provisioner, .. } => format!(
             "wait for {provisioner}; kubectl describe pvc {claim} shows what it says. To plan as if it was bound, give the claim with spec.volumeName and its PersistentVolume"
         ),

@@ -259,6 +259,13 @@ fn claims_that_no_node_helps_are_named() {
     );
     says(
         |scene| {
+            claim(scene, "a", LOCAL, Some("pv"));
+            change_claim(scene, "a", |it| it.is_bound = false);
+        },
+        "names PersistentVolume pv, which does not exist. A new Node does not change that",
+    );
+    says(
+        |scene| {
             volume(scene, "pv", "d", Some("a"), "");
             claim(scene, "a", LOCAL, Some("pv"));
             let Some(Delta::Volume(_, Some(facts))) = scene.storage.iter_mut().rev().nth(1) else {

@@ -93,6 +93,9 @@ impl Storage {
         }
         match &known.volume {
             Some(volume) if facts.is_bound => self.bound(volume, claim),
+            Some(volume) if !self.volumes.contains_key(volume) => {
+                Err(VolumeProblem::VolumeAwaited(volume.clone()))
+            }
             Some(_) => Err(VolumeProblem::NotBound),
             None => self.unbound(&key, known),
         }
