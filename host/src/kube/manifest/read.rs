@@ -286,6 +286,13 @@ impl Object {
                 ));
             }
         }
+        let version = self.value["apiVersion"].as_str().unwrap_or_default();
+        if version.starts_with("kustomize.config.k8s.io/") {
+            return Err(self.bad(
+                "",
+                "this is no object of a cluster. Render its folder first: kubectl kustomize FOLDER | kproxide plan -f -",
+            ));
+        }
         let metadata = &mut self.value["metadata"];
         if metadata["name"].is_null()
             && let Some(prefix) = metadata["generateName"].as_str()
@@ -508,6 +515,10 @@ items:
         assert_eq!(
             bad("kind: Pod\n"),
             "f.yaml:1: this is no Kubernetes object: it has no apiVersion"
+        );
+        assert_eq!(
+            bad("apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n"),
+            "f.yaml:1: this is no object of a cluster. Render its folder first: kubectl kustomize FOLDER | kproxide plan -f -"
         );
         assert_eq!(
             bad("---\n# nothing\n---\napiVersion: v1\nkind: Pod\nmetadata:\n  labels: {}\n"),
