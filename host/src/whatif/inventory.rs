@@ -222,6 +222,28 @@ pub(super) fn assumption(cluster: &ClusterName, inventory: &InventoryFacts) -> S
     )
 }
 
+/// What an Inventory does not say, and [`complete`] takes for it.
+pub(super) fn untold(cluster: &ClusterName, known: &Known, world: &World) -> Vec<String> {
+    let wanted = observe::wanted(world).remove(cluster).unwrap_or_default();
+    let templates: BTreeSet<String> = (wanted.templates.iter())
+        .filter(|_| !known.has_templates)
+        .map(|(template, _)| template.to_string())
+        .collect();
+    let templates = templates.into_iter().map(|template| {
+        format!("each hypervisor of ProxmoxCluster {cluster} has the template {template} (its Inventory names none)")
+    });
+    let hypervisors = known.facts.hypervisors.iter();
+    let lacking = hypervisors.filter(|(_, facts)| facts.storages.is_empty());
+    let lacking: Vec<&str> = lacking.map(|(name, _)| &**name).collect();
+    let storages = (!lacking.is_empty()).then(|| {
+        format!(
+            "these hypervisors of ProxmoxCluster {cluster} have storages that are large enough (its Inventory names none): {}",
+            lacking.join(", ")
+        )
+    });
+    templates.chain(storages).collect()
+}
+
 /// Adds what follows from the rest of the world: storages and templates that are not given, and the VMs of claims.
 pub(super) fn complete(
     cluster: &ClusterName,

@@ -75,6 +75,8 @@ pub struct Scene {
     /// How to reach the Proxmox clusters whose hypervisors no document gives.
     connections: BTreeMap<ClusterName, ClusterConnection>,
     known: BTreeMap<ClusterName, Known>,
+    /// See [`Input::is_as_given`].
+    is_as_given: bool,
     hypervisors_named: BTreeMap<ClusterName, (BTreeSet<String>, BTreeSet<String>)>,
     /// Why the controller was not asked for hypervisors.
     unasked: Option<String>,
@@ -117,6 +119,7 @@ pub fn build(
         gated: BTreeSet::new(),
         connections: BTreeMap::new(),
         known: BTreeMap::new(),
+        is_as_given: input.is_as_given,
         hypervisors_named: BTreeMap::new(),
         unasked: None,
     };
@@ -152,7 +155,10 @@ pub fn build(
         |object: &&Object| object.kind() != "Pod" || !made.surplus.contains(&key_of(object));
     let given = objects.iter().map(|(_, object)| object);
     let given = given.filter(stays).cloned();
-    let all = given.chain(made.objects.iter().cloned());
+    let mut all: Vec<Object> = given.chain(made.objects.iter().cloned()).collect();
+    if !is_saved {
+        scene.add_namespaces(&mut all);
+    }
     let mut ready = Objects::default();
     let mut settled = Vec::new();
     for mut object in all {
@@ -272,6 +278,19 @@ impl Scene {
         }
     }
 
+    fn add_namespaces(&mut self, objects: &mut Vec<Object>) {
+        let names: Vec<String> = manifest::unknown_namespaces(objects).into_iter().collect();
+        if names.is_empty() {
+            return;
+        }
+        let count = u32::try_from(names.len()).unwrap_or(u32::MAX);
+        self.assumed.push(format!(
+            "these Namespaces have no label but their name (the input lacks them): {}",
+            named(&names, count)
+        ));
+        objects.extend(names.iter().map(|name| manifest::plain_namespace(name)));
+    }
+
     fn make_pods(&self, objects: &Objects, changes: &Changes) -> Result<Made, Trouble> {
         let mut standing = manifest::standing(objects);
         standing.extend(
@@ -373,7 +392,13 @@ impl Scene {
         let clusters: Vec<ClusterName> = self.world.clusters().keys().cloned().collect();
         for cluster in clusters {
             let known = match self.known.remove(&cluster) {
-                Some(known) => known,
+                Some(known) => {
+                    if !self.is_as_given {
+                        let untold = inventory::untold(&cluster, &known, &self.world);
+                        self.assumed.extend(untold);
+                    }
+                    known
+                }
                 None if self.world.inventories().contains_key(&cluster) => continue,
                 None => self.assume(&cluster),
             };

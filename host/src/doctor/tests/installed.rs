@@ -64,7 +64,7 @@ async fn o2_policies_in_config_maps_that_the_deployment_mounts_are_read() {
     let is_missing = async || {
         let report = ward.examined().await;
         let mut findings = report.findings.iter();
-        findings.any(|it| it.reason == "PolicyMissing")
+        findings.any(|it| it.reason.word == "PolicyMissing")
     };
     assert!(is_missing().await);
     let files = read(&ward).await.policies();

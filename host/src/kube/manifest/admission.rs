@@ -85,35 +85,35 @@ impl Admission {
 
     /// Fills in an object that no API server has seen, and that can be read. What it names and the input lacks comes back
     /// in words.
-    pub fn admit(&self, object: &mut Object) -> Option<String> {
+    pub fn admit(&self, object: &mut Object) -> Vec<String> {
         if object.is_stored() {
-            return None;
+            return Vec::new();
         }
         let namespace = object.namespace().to_owned();
         match object.kind() {
             "Pod" => self.admit_pod(&namespace, &mut object.value["spec"]),
             // Its pods go through the API server too, one by one.
             "DaemonSet" => {
-                let template = object.value.pointer_mut("/spec/template/spec")?;
-                self.admit_pod(&namespace, template)
+                let template = object.value.pointer_mut("/spec/template/spec");
+                template.map_or_else(Vec::new, |spec| self.admit_pod(&namespace, spec))
             }
             "PersistentVolumeClaim" => {
                 self.admit_claim(&mut object.value);
-                None
+                Vec::new()
             }
             // Selectors of namespaces name it.
             "Namespace" => {
                 let name = object.name().into();
                 object.value["metadata"]["labels"][keys::NAMESPACE_NAME] = name;
-                None
+                Vec::new()
             }
-            _ => None,
+            _ => Vec::new(),
         }
     }
 
-    fn admit_pod(&self, namespace: &str, spec: &mut Value) -> Option<String> {
+    fn admit_pod(&self, namespace: &str, spec: &mut Value) -> Vec<String> {
         if !spec.is_object() {
-            return None;
+            return Vec::new();
         }
         let on_host_network = spec["hostNetwork"] == true;
         for list in ["containers", "initContainers"] {
@@ -133,7 +133,7 @@ impl Admission {
         }
         tolerate_for_a_while(spec);
         let missing = [self.set_priority(spec), self.set_runtime(spec)];
-        missing.into_iter().flatten().next()
+        missing.into_iter().flatten().collect()
     }
 
     fn fill_resources(&self, namespace: &str, container: &mut Value) {
@@ -303,7 +303,7 @@ mod tests {
         Object::from_elsewhere(value, "a test")
     }
 
-    fn admitted(context: &str, spec: &Value) -> (Value, Option<String>) {
+    fn admitted(context: &str, spec: &Value) -> (Value, Vec<String>) {
         let mut pod = pod(spec);
         let missing = Admission::of(&objects(context)).admit(&mut pod);
         (pod.value["spec"].clone(), missing)
@@ -373,7 +373,7 @@ spec: {limits: [{type: Container, defaultRequest: {cpu: 7}}]}
 ";
         let priority = |name: &str| {
             let (spec, missing) = admitted(classes, &json!({"priorityClassName": name}));
-            (spec["priority"].clone(), missing.is_some())
+            (spec["priority"].clone(), !missing.is_empty())
         };
         assert_eq!(priority("high"), (json!(1000), false));
         assert_eq!(priority(""), (json!(5), false));
@@ -382,6 +382,8 @@ spec: {limits: [{type: Container, defaultRequest: {cpu: 7}}]}
             (json!(2_000_001_000), false)
         );
         assert_eq!(priority("unknown"), (json!(0), true));
+        let both = json!({"priorityClassName": "a", "runtimeClassName": "b"});
+        assert_eq!(admitted("", &both).1.len(), 2, "each is told");
     }
 
     #[test]

@@ -2,13 +2,15 @@
 //!
 //! [`read`] makes documents into objects and keeps their lines, and [`strict`] refuses mistakes in them. [`admission`]
 //! fills in what the API server would fill in, [`workloads`] makes the pods that controllers would make, [`status`] says
-//! how they stand, and [`binding`] gives new claims their volumes. [`changes`] gives the planner's facts, by the same views and conversions as the watches.
+//! how they stand, [`binding`] gives new claims their volumes, and [`namespaces`] adds the Namespaces that selectors ask
+//! about. [`changes`] gives the planner's facts, by the same views and conversions as the watches.
 
 mod admission;
 mod binding;
 #[cfg(test)]
 pub(in crate::kube) mod compared;
 mod listing;
+mod namespaces;
 mod read;
 mod status;
 mod strict;
@@ -21,6 +23,7 @@ use serde_json::Value;
 pub use admission::Admission;
 pub use binding::bind;
 pub use listing::{ListError, NotListed, each, everything};
+pub use namespaces::{plain_namespace, unknown_namespaces};
 pub use read::{BadInput, Object, documents, plain};
 pub use status::{settle, settle_budget};
 pub use strict::refuse;

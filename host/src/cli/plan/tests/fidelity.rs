@@ -111,6 +111,22 @@ async fn v8_new_claims_are_bound_as_in_a_cluster() {
 #[tokio::test]
 async fn v9_a_namespace_has_its_name_as_a_label() {
     assert_eq!(said("v9").await, "n1: fits, n2: InterPodAffinity");
+    assert_eq!(said("v9_absent").await, "n1: fits");
+    let assumed = answer("v9_absent").await.assumed;
+    let sentence =
+        "these Namespaces have no label but their name (the input lacks them): shop, team";
+    assert!(assumed.iter().any(|it| it == sentence), "{assumed:?}");
+}
+
+#[tokio::test]
+async fn what_an_inventory_does_not_say_is_assumed() {
+    assert_eq!(
+        answer("v1").await.assumed,
+        [
+            "each hypervisor of ProxmoxCluster home has the template debian (its Inventory names none)",
+            "these hypervisors of ProxmoxCluster home have storages that are large enough (its Inventory names none): pve1, pve2, pve3",
+        ]
+    );
 }
 
 #[tokio::test]
