@@ -27,7 +27,7 @@ const TABLES: [Table; 3] = [
     Table {
         letter: 'R',
         heading: "What public reports of autoscalers and Proxmox tools showed",
-        rows: 30,
+        rows: 41,
         open: 0,
     },
     Table {

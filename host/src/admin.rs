@@ -1,7 +1,7 @@
 //! The admin endpoints: `/healthz /readyz /metrics /debug/plan /debug/decisions`.
 //!
 //! Alive means that the loop turns, not that it succeeds: restarting cannot mend a Proxmox server that is down. Ready means that the watches are
-//! synced. Nothing here changes anything, and nothing secret is known to what is shown.
+//! synced, and that the loop has turned within a minute. Nothing here changes anything, and nothing secret is known to what is shown.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -22,6 +22,9 @@ use crate::metrics::Metrics;
 
 /// A turn of the loop that lasts longer than this means that it hangs. A turn waits for Proxmox and for policies, whose own deadlines add up to less.
 pub const TURN_MAX: Duration = Duration::from_secs(300);
+
+/// After so long without a turn the replica is not ready: it looks after nothing.
+const READY_MAX: Duration = Duration::from_secs(60);
 
 /// How long `/debug/plan` waits for the loop.
 const DEBUG_DEADLINE: Duration = Duration::from_secs(10);
@@ -76,9 +79,12 @@ async fn healthz(State(admin): State<Admin>) -> Response {
 
 async fn readyz(State(admin): State<Admin>) -> Response {
     let early = "waiting for the first lists from Kubernetes\n";
-    match *admin.vitals.synced.borrow() {
-        true => "ok\n".into_response(),
-        false => (StatusCode::SERVICE_UNAVAILABLE, early).into_response(),
+    let since = admin.vitals.turned.borrow().elapsed();
+    let late = format!("the loop has not turned for {} s\n", since.as_secs());
+    match (*admin.vitals.synced.borrow(), since < READY_MAX) {
+        (true, true) => "ok\n".into_response(),
+        (true, false) => (StatusCode::SERVICE_UNAVAILABLE, late).into_response(),
+        (false, _) => (StatusCode::SERVICE_UNAVAILABLE, early).into_response(),
     }
 }
 

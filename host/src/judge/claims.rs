@@ -1,6 +1,6 @@
 //! NodeClaims: their Nodes, their servers, and what needs a person, or may.
 
-use kproxide_planner::claim::{Condition, Phase};
+use kproxide_planner::claim::{Condition, Phase, ZONE_OUTDATED};
 use kproxide_planner::facts::{ClaimCondition, ClaimFacts};
 use kproxide_planner::ids::ClaimName;
 use kproxide_planner::world::World;
@@ -43,6 +43,13 @@ fn not_ready(world: &World, name: &ClaimName, claim: &ClaimFacts) -> Option<Find
         let reason = &reasons::NODE_GONE;
         return Some(Finding::warning(group, object, reason, message).since(since));
     };
+    let mut conditions = claim.status.conditions.iter();
+    let ready = conditions.find(|it| it.kind == Condition::Ready);
+    if let Some(ready) = ready.filter(|it| node.facts.ready && it.reason == ZONE_OUTDATED) {
+        let reason = &reasons::ZONE_OUTDATED;
+        let finding = Finding::warning(group, object, reason, &*ready.message);
+        return Some(finding.since(ready.since));
+    }
     (!node.facts.ready).then(|| {
         let message = format!("Node {} is not Ready", node.name());
         let reason = &reasons::NODE_NOT_READY;

@@ -7,7 +7,7 @@ use kproxide_planner::facts::{
 };
 use kproxide_planner::ids::{ClassName, ClusterName, PoolName};
 use kproxide_planner::keys;
-use kproxide_planner::planning::{Offer, addresses_used_up, limit_reached};
+use kproxide_planner::planning::{Offer, Outdated, addresses_used_up, limit_reached, outdated};
 use kproxide_planner::report::{AnchorReport, AnchorTrouble, Limit, Unusable};
 use kproxide_planner::world::World;
 
@@ -71,7 +71,36 @@ fn waiting(name: &PoolName, around: &Around<'_>) -> Vec<Finding> {
     let removals = report.waiting.iter().filter(|(pool, _)| pool == name);
     let removals = removals
         .map(|(_, wait)| finding(name, Level::Warning, &reasons::REMOVALS_WAIT, wait.clone()));
-    launches.chain(removals).collect()
+    launches
+        .chain(removals)
+        .chain(left_behind(name, around.world))
+        .collect()
+}
+
+/// Machines that were made before labels or sizes changed.
+fn left_behind(name: &PoolName, world: &World) -> Option<Finding> {
+    let Outdated {
+        machines,
+        labels,
+        sizes,
+        either,
+    } = outdated(world, name);
+    if either == 0 {
+        return None;
+    }
+    let of = |count: usize, what: &str| (count > 0).then(|| format!("{count} with other {what}"));
+    let parts = [of(labels, "labels"), of(sizes, "sizes")];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    let text = format!(
+        "{either} of {machines} machines are as they were made before a change: {}. kproxide leaves them so",
+        parts.join(", ")
+    );
+    Some(finding(
+        name,
+        Level::Warning,
+        &reasons::MACHINES_OUTDATED,
+        text,
+    ))
 }
 
 fn ready_of(name: &PoolName, pool: &PoolFacts, around: &Around<'_>) -> Finding {

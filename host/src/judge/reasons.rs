@@ -298,6 +298,12 @@ reasons! {
     NODE_NOT_READY "NodeNotReady" CLAIM False Machine 0
         "Its Node is not Ready. kproxide replaces the machine after repairAfter."
         "Look at the kubelet there."
+    ZONE_OUTDATED "ZoneOutdated" CLAIM True Nothing 0
+        "Its VM has moved to another server, and the zone label of its Node still names the first one. The message says why kproxide leaves it."
+        ""
+    MACHINES_OUTDATED "MachinesOutdated" SAID False Nothing 0
+        "Labels of a NodePool or the size of an instance type have changed, and machines that were made before stay as they are."
+        "To make them anew, annotate their NodeClaims with kproxide.dev/replace=true."
     NODE_GONE "NodeGone" CLAIM False Machine 0
         "Its Node is gone. kproxide replaces the machine after repairAfter, unless the Node comes back."
         ""

@@ -194,7 +194,7 @@ fn whole_status(status: &ClaimStatus, generation: Option<i64>) -> Value {
     whole.into()
 }
 
-const STATUS_FIELDS: [&str; 14] = [
+const STATUS_FIELDS: [&str; 15] = [
     "phase",
     "intent",
     "upid",
@@ -204,6 +204,7 @@ const STATUS_FIELDS: [&str; 14] = [
     "nodeName",
     "nodeUID",
     "hypervisor",
+    "address",
     "startedAt",
     "drainingSince",
     "removalDecision",

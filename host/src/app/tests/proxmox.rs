@@ -79,6 +79,40 @@ async fn p1_a_server_that_hangs_stops_neither_launches_nor_removals_elsewhere() 
     ended.unwrap();
 }
 
+/// Also if kproxide is to look at Proxmox more often than one look takes.
+#[tokio::test(start_paused = true)]
+async fn r31_a_server_that_hangs_holds_up_neither_the_loop_nor_removals_elsewhere() {
+    for max_age in [1, 5] {
+        let lab = furnished(Setting::new(1, 3), json!({}), lively());
+        let mut config = config("kproxide-0");
+        config.timing.inventory_max_age = Duration::from_secs(max_age);
+        let (app, host) = lab.host("kproxide-0", config).unwrap();
+        let metrics = app.metrics();
+        let story = async {
+            wide(&lab, "web", "workers", 3);
+            sleep(MACHINE).await;
+            assert_eq!(running(&lab, "web"), 3);
+            lab.pve.set_hypervisor_hung("pve2", true);
+            for _ in 0..10 {
+                let before = metrics.ticks.get();
+                sleep(Duration::from_secs(60)).await;
+                let ticks = metrics.ticks.get() - before;
+                assert!(
+                    ticks >= 4,
+                    "{ticks} ticks in a minute, looks after {max_age} s"
+                );
+            }
+            scale(&lab, "web", 0);
+            sleep(HOUR).await;
+            let left = ["pve1", "pve2", "pve3"].map(|name| machines_on(&lab, name));
+            assert_eq!(left, [0, 1, 0], "looks after {max_age} s");
+            host.stop.cancel();
+        };
+        let ((), ended) = tokio::join!(story, app.run());
+        ended.unwrap();
+    }
+}
+
 /// Requests of this method and end of a path that the host has made, by the VM's number.
 fn asked(lab: &Lab, method: &str, end: &str) -> BTreeMap<u32, usize> {
     let mut asked = BTreeMap::new();
