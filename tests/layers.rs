@@ -49,6 +49,7 @@ const HOST: Rows = &[
     &["admin", "kube", "pve", "telemetry"],
     &["observe"],
     &["act", "policy"],
+    &["judge"],
     &["reporter", "whatif"],
     &["autoscaler"],
     &["config"],

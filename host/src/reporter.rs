@@ -3,7 +3,6 @@
 //!
 //! Reason words are Cluster Autoscaler's where it has one, because people search for them.
 
-pub(crate) mod conditions;
 mod gauges;
 mod holding;
 mod judging;
@@ -34,10 +33,10 @@ use crate::act::{ClaimNote, Leftover, RefusedAnchor};
 use crate::judge::{self, Finding, reasons, uses};
 use crate::kube::client::Client;
 use crate::kube::events::{About, Event, Events};
+use crate::kube::status::StatusWriter;
 use crate::metrics::Metrics;
 use crate::observe::Lacking;
 use crate::policy::{Answering, Refusal, Reload, Unfit};
-use conditions::StatusWriter;
 use holding::Holding;
 use provisioning::Launches;
 use reload::ReloadNews;

@@ -15,7 +15,7 @@ use crate::ids::ClaimName;
 use crate::ledger::{MOST_STATES, RESERVATION_LASTS, is_absent, is_of_claim, pause_after};
 use crate::loops;
 use crate::mutants::{Mutant, broken};
-use crate::report::{Remark, Frozen, Severity};
+use crate::report::{Frozen, Remark, Severity};
 use crate::time::later;
 use crate::world::World;
 

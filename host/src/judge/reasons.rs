@@ -4,6 +4,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::kube::crd::ConditionStatus;
+use crate::kube::status::NOT_JUDGED;
+/// The type of the condition that says whether an object can be used.
+pub use crate::kube::status::READY as READY_CONDITION;
 
 /// One word for what is so with an object.
 #[derive(Debug, PartialEq, Eq)]
@@ -92,8 +95,6 @@ const SERVER: Of = said("status and doctor, of a Proxmox server");
 const SAID: Of = said("status and doctor");
 const DOCTOR: Of = said("doctor");
 
-/// It says whether an object can be used.
-pub const READY_CONDITION: &str = "Ready";
 /// The condition `Paused` of a NodePool.
 pub const PAUSED_CONDITION: &str = "Paused";
 /// One more machine of the NodePool would pass a limit.
@@ -106,7 +107,7 @@ pub const TOKEN_FITS_CONDITION: &str = "TokenFits";
 /// A row: name, word, where it is given, status of the condition, what it stops, after how many seconds it is said; what it means; what to
 /// do.
 macro_rules! reasons {
-    ($($name:ident $word:literal $of:ident $status:ident $stops:ident $after:literal $means:literal $remedy:literal)*) => {
+    ($($name:ident $word:tt $of:ident $status:ident $stops:ident $after:literal $means:literal $remedy:literal)*) => {
         $(pub static $name: Reason = Reason {
             word: $word,
             of: $of,
@@ -131,7 +132,7 @@ reasons! {
     READY "Ready" ANY True Nothing 0
         "It can be used."
         ""
-    UNKNOWN "NotJudgedYet" ANY Unknown Nothing 0
+    UNKNOWN NOT_JUDGED ANY Unknown Nothing 0
         "kproxide has not looked yet, or something is wrong since less than 60 s."
         "If it stays, look at the ProxmoxClusters."
     INVALID_SETTINGS "InvalidSettings" ANY False Launches 0

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kproxide_planner::facts::{Drive, GuestFacts, TemplateFacts};
-use kproxide_planner::ids::{ClassName, Vmid};
+use kproxide_planner::ids::{ClassName, ClusterName, Vmid};
 use kproxide_planner::planning::{Offer, addresses_left, machines_left, vmids_used_up};
 use kproxide_planner::refusal::{Refusal, grouped};
 use kproxide_planner::world::World;
@@ -298,7 +298,11 @@ fn taken_numbers(world: &World) -> Vec<Finding> {
         }
         let range = cluster.vmid_first..=cluster.vmid_last;
         let foreign = inventory.guests.range(range);
-        let foreign = foreign.filter(|(_, guest)| guest.pool.as_ref() != Some(&cluster.pool));
+        // Where spec.pool is mistyped, ours are in another pool.
+        let known = known(world, name);
+        let foreign = foreign.filter(|(vmid, guest)| {
+            guest.pool.as_ref() != Some(&cluster.pool) && !known.contains(vmid)
+        });
         let texts: Vec<String> = foreign.map(|(vmid, guest)| told(*vmid, guest)).collect();
         if texts.is_empty() {
             continue;
@@ -316,6 +320,20 @@ fn taken_numbers(world: &World) -> Vec<Finding> {
     findings
 }
 
+/// VMIDs in our books: of claims, of the Ledger, of anchors.
+fn known(world: &World, cluster: &ClusterName) -> BTreeSet<Vmid> {
+    let rows = world.ledger().into_iter();
+    let rows = rows.flat_map(|ledger| {
+        let machines = ledger.entries.iter().filter(|row| row.cluster == *cluster);
+        let anchors = ledger.anchors.iter().filter(|row| row.cluster == *cluster);
+        let machines = machines.map(|row| row.vmid);
+        machines.chain(anchors.map(|row| row.vmid))
+    });
+    let claims = world.claims().values();
+    let claims = claims.filter(|claim| claim.spec.cluster == *cluster);
+    rows.chain(claims.map(|claim| claim.spec.vmid)).collect()
+}
+
 /// VMs of our Proxmox pool that no claim and no row of our books has: mostly those of another installation. Without the books those in our range may be
 /// our own, as before an upgrade.
 fn strangers(world: &World, sees_books: bool) -> Vec<Finding> {
@@ -324,16 +342,7 @@ fn strangers(world: &World, sees_books: bool) -> Vec<Finding> {
         let Some(inventory) = world.inventories().get(name) else {
             continue;
         };
-        let rows = world.ledger().into_iter();
-        let rows = rows.flat_map(|ledger| {
-            let machines = ledger.entries.iter().filter(|row| row.cluster == *name);
-            let anchors = ledger.anchors.iter().filter(|row| row.cluster == *name);
-            let machines = machines.map(|row| row.vmid);
-            machines.chain(anchors.map(|row| row.vmid))
-        });
-        let claims = world.claims().values();
-        let claims = claims.filter(|claim| claim.spec.cluster == *name);
-        let known: BTreeSet<_> = rows.chain(claims.map(|claim| claim.spec.vmid)).collect();
+        let known = known(world, name);
         let of_pool = inventory.guests.iter().filter(|(vmid, guest)| {
             guest.pool.as_ref() == Some(&cluster.pool) && !guest.template && !known.contains(vmid)
         });

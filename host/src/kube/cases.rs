@@ -18,10 +18,9 @@ use super::error::{Cas, Deletion, Error};
 use super::events::{self, About, Event};
 use super::evict::{self, Eviction};
 use super::nodes::{self, NodeWrite};
+use super::status::{Condition, Found, READY, StatusWriter};
 use super::{crd, identity, ledger, pods};
 use crate::clock::Clock;
-use crate::judge::{Finding, Group};
-use crate::reporter::conditions::{Found, StatusWriter};
 
 pub(super) const EPOCH: &str = "2026-01-01T00:00:00Z";
 
@@ -440,10 +439,16 @@ pub(super) async fn status_is_written_when_something_changes(client: &Client) {
         .await
         .unwrap()
     };
-    let findings = [Finding::ok(Group::Configuration, "NodePool/workers", "")];
+    let conditions = [Condition {
+        kind: READY,
+        status: crd::ConditionStatus::True,
+        reason: "Ready",
+        message: "",
+        is_ripe: true,
+    }];
     let ready = Found {
         generation: 1,
-        findings: &findings,
+        conditions: &conditions,
     };
     let mut writer = StatusWriter::default();
     let now = EPOCH.parse().unwrap();

@@ -40,6 +40,7 @@ pub mod evict;
 
 pub mod identity;
 
+pub mod status;
 pub mod watch;
 
 pub mod manifest;

@@ -7,7 +7,6 @@ use kproxide_planner::learned;
 use kproxide_planner::world::World;
 
 use super::Reporter;
-use super::conditions::{Found, Turn};
 use super::policies::Failed;
 use crate::chain::chain;
 use crate::judge::{Finding, named};
@@ -15,6 +14,7 @@ use crate::kube::client::Client;
 use crate::kube::crd::{HypervisorStatus, ProxmoxClusterStatus};
 use crate::kube::error::Error;
 use crate::kube::events::About;
+use crate::kube::status::{Condition, Found, Turn};
 
 impl Reporter {
     /// An object has changed: perhaps its status too, by a late write of an earlier leader or by a user. So it is read
@@ -47,7 +47,8 @@ impl Reporter {
             let nodes = of_pool.filter(|claim| claim.spec.pool == *name).count();
             let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
             let findings = self.findings_of(&named("NodePool", name));
-            let found = of(&facts.existence, &findings);
+            let conditions = conditions(&findings, now);
+            let found = of(&facts.existence, &conditions);
             let policies = self.shown(name, facts, failed, now);
             let seen = (nodes, policies);
             let turns = self.statuses.pool(kube, name, seen, found, now).await;
@@ -62,7 +63,8 @@ impl Reporter {
                 None => ProxmoxClusterStatus::default(),
             };
             let findings = self.findings_of(&named("ProxmoxCluster", name));
-            let found = of(&facts.existence, &findings);
+            let conditions = conditions(&findings, now);
+            let found = of(&facts.existence, &conditions);
             let turns = self.statuses.cluster(kube, name, seen, found, now).await;
             self.turned(About::cluster(name, &facts.existence.uid), turns);
         }
@@ -78,7 +80,8 @@ impl Reporter {
     ) {
         let shown = learned::shown(world, name, facts);
         let findings = self.findings_of(&named("NodeClass", name));
-        let found = of(&facts.existence, &findings);
+        let conditions = conditions(&findings, now);
+        let found = of(&facts.existence, &conditions);
         let statuses = &mut self.statuses;
         let turns = statuses.class(kube, name, facts, shown, found, now).await;
         self.turned(About::class(name, &facts.existence.uid), turns);
@@ -96,11 +99,26 @@ impl Reporter {
     }
 }
 
-fn of<'f>(existence: &Existence, findings: &'f [Finding]) -> Found<'f> {
+fn of<'f>(existence: &Existence, conditions: &'f [Condition<'f>]) -> Found<'f> {
     Found {
         generation: existence.generation,
-        findings,
+        conditions,
     }
+}
+
+/// The conditions in which these stand.
+fn conditions(findings: &[Finding], now: Timestamp) -> Vec<Condition<'_>> {
+    let conditions = findings.iter().filter_map(|finding| {
+        let (kind, status) = finding.condition()?;
+        Some(Condition {
+            kind,
+            status,
+            reason: finding.reason.word,
+            message: &finding.message,
+            is_ripe: finding.is_ripe(now),
+        })
+    });
+    conditions.collect()
 }
 
 fn sighting(inventory: &InventoryFacts, key_fingerprint: Option<String>) -> ProxmoxClusterStatus {

@@ -8,10 +8,10 @@ use kproxide_planner::claim::{Condition, NODE_GONE, NODE_NOT_READY, NODE_READY, 
 use kproxide_planner::world::World;
 
 use super::Reporter;
-use super::conditions::Turn;
 use crate::judge::reasons::{DEGRADED, READY_CONDITION as READY, TOKEN_FITS_CONDITION};
 use crate::kube::crd::ConditionStatus;
 use crate::kube::events::{About, Event};
+use crate::kube::status::Turn;
 
 /// An object has at most one Event about a condition in this time.
 pub(super) const PAUSE: SignedDuration = SignedDuration::from_mins(10);

@@ -87,7 +87,8 @@ pub use observed::{
 pub use op::{Effect, Op};
 pub use ownership::{Mismatch, Proven, is_proven, same_uuid};
 pub use reasons::{
-    KEPT_FAILED, NODE_GONE, NODE_NOT_READY, NODE_READY, READY_REASONS, SERVER_OFFLINE, ZONE_OUTDATED,
+    KEPT_FAILED, NODE_GONE, NODE_NOT_READY, NODE_READY, READY_REASONS, SERVER_OFFLINE,
+    ZONE_OUTDATED,
 };
 pub use service::ready_differs;
 pub use stalled::Waits;

@@ -94,7 +94,8 @@ fn followed(subject: &Subject<'_>, node: &NodeFacts, now: Timestamp) -> Option<S
         (_, None) => String::new(),
     };
     let is_ready = [NODE_READY, ZONE_OUTDATED].contains(&reason);
-    let change = StatusChange::default().condition(Condition::Ready, is_ready, reason, message, now);
+    let change =
+        StatusChange::default().condition(Condition::Ready, is_ready, reason, message, now);
     Some(change.record())
 }
 

@@ -5,9 +5,7 @@
 //! one storage that the request names or beside the template's. The cloud-init drive is made anew in both. `unusedN` stays behind.
 
 use super::sites::Hypervisor;
-use crate::facts::{
-    ClassFacts, CloneSpec, Drive, InstanceType, Join, TemplateDisk, TemplateFacts,
-};
+use crate::facts::{ClassFacts, CloneSpec, Drive, InstanceType, Join, TemplateDisk, TemplateFacts};
 use crate::ids::StorageName;
 use crate::refusal::Refusal;
 

@@ -78,7 +78,7 @@ use crate::plan::{
     RemovalReason, Unneeded, Verdict,
 };
 use crate::question::{Answer, AnswerBody, Question};
-use crate::report::{Remark, PolicyFailure, Report, Severity};
+use crate::report::{PolicyFailure, Remark, Report, Severity};
 use crate::upkeep;
 use crate::world::World;
 

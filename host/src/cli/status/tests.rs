@@ -83,7 +83,7 @@ async fn each_situation_has_the_screens_of_its_files() {
 }
 
 #[tokio::test]
-async fn the_first_line_says_whether_all_is_well_and_what_to_look_at_first() {
+async fn o9_o10_the_first_line_says_whether_all_is_well_and_what_to_look_at_first() {
     let policies = policies();
     for (situation, level, words) in [
         ("all_is_well", Level::Ok, "All is well."),

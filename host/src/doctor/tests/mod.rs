@@ -8,4 +8,5 @@ mod installed;
 mod one_truth;
 mod placed;
 mod scripts;
+mod trial;
 mod ward;

@@ -118,18 +118,18 @@ fn claim(ward: &Ward) -> Value {
     claims.remove(0)
 }
 
-fn machine(ward: &Ward) -> String {
+pub(super) fn machine(ward: &Ward) -> String {
     claim(ward)["metadata"]["name"].as_str().unwrap().to_owned()
 }
 
-fn server(ward: &Ward) -> String {
+pub(super) fn server(ward: &Ward) -> String {
     claim(ward)["spec"]["hypervisor"]
         .as_str()
         .unwrap()
         .to_owned()
 }
 
-fn other(ward: &Ward) -> &'static str {
+pub(super) fn other(ward: &Ward) -> &'static str {
     match &*server(ward) {
         "pve1" => "pve2",
         _ => "pve1",
@@ -167,17 +167,17 @@ fn wide(ward: &Ward, replicas: u32) {
 }
 
 /// What every place says at one moment.
-struct Said {
+pub(super) struct Said {
     /// All that the controller found.
     findings: Vec<Finding>,
-    screen: Screen,
+    pub(super) screen: Screen,
     scene: Scene,
     conditions: BTreeSet<(String, String, String)>,
     metrics: BTreeSet<(String, String)>,
 }
 
 /// A controller that runs in the ward, with its admin endpoints.
-struct Running {
+pub(super) struct Running {
     router: Router,
     policies: Library,
 }
@@ -198,7 +198,7 @@ impl Running {
             .to_vec()
     }
 
-    async fn said(&self, ward: &Ward) -> Said {
+    pub(super) async fn said(&self, ward: &Ward) -> Said {
         let plan: Value = serde_json::from_slice(&self.get("/debug/plan").await).unwrap();
         let findings: Vec<Finding> = serde_json::from_value(plan["findings"].clone()).unwrap();
         let saved = SavedWorld::read(&Object::from_elsewhere(plan, "the controller")).unwrap();
@@ -280,7 +280,7 @@ fn troubles_in(metrics: &str) -> BTreeSet<(String, String)> {
 }
 
 impl Said {
-    fn troubles(&self) -> BTreeSet<(String, String)> {
+    pub(super) fn troubles(&self) -> BTreeSet<(String, String)> {
         let troubles = self.screen.troubles.iter();
         troubles
             .map(|it| (it.object.clone(), it.reason.word.to_owned()))
@@ -341,7 +341,7 @@ impl Said {
     }
 
     /// What `explain` says of the thing that a person would ask about.
-    fn explained(&self, object: &str) -> String {
+    pub(super) fn explained(&self, object: &str) -> String {
         let (kind, name) = object.split_once('/').unwrap();
         let subject = match kind {
             "NodeClaim" => Subject::Claim(name.into()),
@@ -359,7 +359,7 @@ impl Said {
 }
 
 /// Runs a controller with one machine in service while the story is told.
-async fn told(ward: &Ward, story: impl AsyncFnOnce(&Running)) {
+pub(super) async fn told(ward: &Ward, story: impl AsyncFnOnce(&Running)) {
     let config = Config {
         join_dir: ward.join.path().to_owned(),
         ..config("kproxide-0")
@@ -383,7 +383,7 @@ async fn told(ward: &Ward, story: impl AsyncFnOnce(&Running)) {
 }
 
 /// Doctor, of the controller that runs.
-async fn examined(ward: &Ward) -> Report {
+pub(super) async fn examined(ward: &Ward) -> Report {
     let sources = Sources {
         namespace: "kube-system".to_owned(),
         ..ward.sources()
@@ -413,7 +413,7 @@ fn names(said: &Said, name: &str, object: &str, reason: &str) {
 
 /// Those defects of the table of doctor that the controller can know.
 #[tokio::test(start_paused = true)]
-async fn each_defect_of_doctors_table_is_said_everywhere_and_taken_back_everywhere() {
+async fn o1_o3_each_defect_of_doctors_table_is_said_everywhere_and_taken_back_everywhere() {
     let of_doctor = |reason: &str| reasons::of(reason).is_none_or(|it| it.of.text == "doctor");
     let mut seen = 0;
     for defect in DEFECTS.iter().filter(|it| !of_doctor(it.reason)) {
@@ -492,7 +492,7 @@ async fn each_defect_of_doctors_table_is_said_everywhere_and_taken_back_everywhe
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_defect_of_a_machine_is_said_everywhere_and_taken_back_everywhere() {
+async fn o1_o25_each_defect_of_a_machine_is_said_everywhere_and_taken_back_everywhere() {
     for row in ROWS {
         let ward = Ward::new();
         told(&ward, async |running| {
@@ -526,7 +526,7 @@ async fn each_defect_of_a_machine_is_said_everywhere_and_taken_back_everywhere()
 
 /// Silence may end by itself. Until it is said, `status` shows for how long it lasts.
 #[tokio::test(start_paused = true)]
-async fn silence_is_shown_at_once_and_said_after_a_minute() {
+async fn o6_silence_is_shown_at_once_and_said_after_a_minute() {
     let ward = Ward::new();
     told(&ward, async |running| {
         ward.wires(|wires| wires.dead = endpoints());
@@ -554,7 +554,7 @@ async fn silence_is_shown_at_once_and_said_after_a_minute() {
 
 /// Of any two of these, line 1 names the one that stops most. The third thing is a token that may do too much, which stops nothing.
 #[tokio::test(start_paused = true)]
-async fn of_several_defects_line_1_names_the_one_that_stops_most() {
+async fn o6_of_several_defects_line_1_names_the_one_that_stops_most() {
     let grave = [
         "there is no quorum",
         "a pool wants more machines than it may have",
@@ -607,7 +607,7 @@ async fn of_several_defects_line_1_names_the_one_that_stops_most() {
 
 /// Shapes in which nothing is wrong.
 #[tokio::test(start_paused = true)]
-async fn a_healthy_system_of_each_shape_has_no_finding() {
+async fn o9_a_healthy_system_of_each_shape_has_no_finding() {
     for (shape, change) in [
         ("one machine, no pods", json!({})),
         (

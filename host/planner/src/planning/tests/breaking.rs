@@ -220,7 +220,7 @@ fn a_removal_that_the_ledger_does_not_count_yet_rests_on_its_write() {
 
 /// The value that acknowledges what this plan says of its freeze.
 fn acknowledgement(plan: &Plan) -> String {
-    let text = plan.report.frozen.as_ref().expect("it is frozen");
+    let text = &plan.report.frozen.as_ref().expect("it is frozen").message;
     let (_, value) = text.split_once("acknowledge-removal=").unwrap();
     value.to_owned()
 }
@@ -254,7 +254,7 @@ fn f68_f45_when_most_nodes_are_not_ready_nothing_is_removed() {
         "a drain of our own choice gives its Node back"
     );
     assert_eq!(kept(&plan, "m08").unwrap(), Hold::Frozen.to_string());
-    let text = plan.report.frozen.as_ref().unwrap();
+    let text = &plan.report.frozen.as_ref().unwrap().message;
     assert!(
         text.starts_with(
             "frozen: 6 of 10 managed machines went bad at once (6 Nodes that are not Ready)"
@@ -361,7 +361,7 @@ fn vms_that_vanish_all_at_once_are_not_believed_to_be_gone() {
     scene.inventory.guests.clear();
     let plan = plan_at(&scene, NOW);
     assert_eq!(removed(&plan), [] as [&str; 0]);
-    let text = plan.report.frozen.unwrap();
+    let text = plan.report.frozen.unwrap().message;
     assert!(text.contains("10 VMs that are gone from Proxmox"), "{text}");
 
     // An inventory that was taken before their service began says nothing of them.

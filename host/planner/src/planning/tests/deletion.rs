@@ -168,7 +168,7 @@ fn a_deletion_that_kproxide_finds_is_frozen_until_you_say_what_you_want() {
     scene.host.leads_since = Some(at(NOW - 59));
     let plan = scene.plan();
     assert_eq!(removed(&plan), [] as [&str; 0]);
-    let text = plan.report.frozen.as_ref().unwrap();
+    let text = &plan.report.frozen.as_ref().unwrap().message;
     assert!(
         text.contains("NodePool workers was being deleted already"),
         "{text}"
@@ -198,7 +198,7 @@ fn a_leader_that_follows_goes_on_with_a_deletion_that_was_seen_to_begin() {
     // Another pool of that name is another matter.
     scene.workers().existence.uid = "another".into();
     let frozen = scene.plan().report.frozen;
-    assert!(frozen.unwrap().contains("already"));
+    assert!(frozen.unwrap().message.contains("already"));
 }
 
 #[test]
@@ -210,7 +210,13 @@ fn the_deletion_of_most_machines_at_once_is_frozen() {
     let plan = scene.plan();
     assert_eq!(removed(&plan), [] as [&str; 0]);
     assert_eq!(
-        plan.report.frozen.unwrap().split(", which").next().unwrap(),
+        plan.report
+            .frozen
+            .unwrap()
+            .message
+            .split(", which")
+            .next()
+            .unwrap(),
         "frozen: 4 of 6 managed machines went bad at once (4 machines of NodePools that are being deleted)"
     );
     // Three are few.

@@ -550,6 +550,7 @@ fn f68_when_most_nodes_break_at_once_none_is_repaired() {
             .frozen
             .as_ref()
             .unwrap()
+            .message
             .contains("4 of 8 managed machines went bad at once (4 Nodes that are not Ready)")
     );
     assert!(

@@ -12,19 +12,17 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::judge::reasons::{self, READY_CONDITION};
-use crate::judge::{Finding, Reason};
-use crate::kube::client::Client;
-use crate::kube::convert::truncated;
-use crate::kube::crd::{
+use super::client::Client;
+use super::convert::truncated;
+use super::crd::{
     ConditionStatus, NodeClass, NodeClassStatus, NodePool, NodePoolStatus, PolicyStatus,
     ProxmoxCluster, ProxmoxClusterStatus, StatusCondition,
 };
-use crate::kube::error::Error;
+use super::error::Error;
 
 /// A condition has another status than before.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Turn {
+pub struct Turn {
     pub kind: &'static str,
     /// `None`: it is new.
     pub from: Option<ConditionStatus>,
@@ -35,12 +33,31 @@ pub(crate) struct Turn {
 
 /// All that is found of an object in one tick.
 #[derive(Clone, Copy)]
-pub(crate) struct Found<'f> {
+pub struct Found<'f> {
     /// Of the object that was judged.
     pub generation: i64,
     /// One for each condition.
-    pub findings: &'f [Finding],
+    pub conditions: &'f [Condition<'f>],
 }
+
+/// A condition as it is to stand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition<'f> {
+    /// Its type, such as `Ready`.
+    pub kind: &'static str,
+    pub status: ConditionStatus,
+    /// One CamelCase word for programs.
+    pub reason: &'static str,
+    /// For people. Without counters: each other text is another write.
+    pub message: &'f str,
+    /// It was so for long enough to be said. What is not ripe changes no status.
+    pub is_ripe: bool,
+}
+
+/// The condition that says whether an object can be used.
+pub const READY: &str = "Ready";
+/// The reason of a condition that is not known yet.
+pub const NOT_JUDGED: &str = "NotJudgedYet";
 
 /// A condition changes at most this often in an hour, whatever happens, and half of it with the same status: another text
 /// must not keep a change of status waiting. What is too much waits.
@@ -51,7 +68,7 @@ type Key = (&'static str, String);
 
 /// Writes status, and remembers what it wrote so that nothing is written twice. Forgetting it costs a read, nothing more.
 #[derive(Default)]
-pub(crate) struct StatusWriter {
+pub struct StatusWriter {
     /// By kind and name: the status as it stands on the server, to our knowledge.
     known: BTreeMap<Key, Value>,
     /// What this process wrote last, and when.
@@ -99,7 +116,7 @@ impl StatusWriter {
     ///
     /// # Errors
     /// Nothing is lost: the next call tries again. An object that is gone is no error.
-    pub(crate) async fn pool(
+    pub async fn pool(
         &mut self,
         client: &Client,
         pool: &PoolName,
@@ -124,7 +141,7 @@ impl StatusWriter {
 
     /// # Errors
     /// As [`Self::pool`].
-    pub(crate) async fn class(
+    pub async fn class(
         &mut self,
         client: &Client,
         class: &ClassName,
@@ -149,7 +166,7 @@ impl StatusWriter {
 
     /// # Errors
     /// As [`Self::pool`].
-    pub(crate) async fn cluster(
+    pub async fn cluster(
         &mut self,
         client: &Client,
         cluster: &ClusterName,
@@ -181,12 +198,12 @@ impl StatusWriter {
     }
 
     /// The object has changed, and its status perhaps with it.
-    pub(crate) fn forget(&mut self, resource: &'static str, name: &str) {
+    pub fn forget(&mut self, resource: &'static str, name: &str) {
         self.known.remove(&(resource, name.to_owned()));
     }
 
     /// The object is gone.
-    pub(crate) fn forget_all(&mut self, resource: &'static str, name: &str) {
+    pub fn forget_all(&mut self, resource: &'static str, name: &str) {
         let key = (resource, name.to_owned());
         self.known.remove(&key);
         self.ours.remove(&key);
@@ -203,24 +220,13 @@ impl StatusWriter {
         now: Timestamp,
     ) -> (Vec<StatusCondition>, Vec<Turn>) {
         let mut turns = Vec::new();
-        for judged in found.findings {
-            let Some((kind, _)) = judged.condition() else {
-                continue;
-            };
+        for judged in found.conditions {
+            let kind = judged.kind;
             let at = conditions.iter().position(|it| it.kind == kind);
             let old = at.map(|at| &conditions[at]);
-            let Some((
-                Reason {
-                    word: reason,
-                    status,
-                    ..
-                },
-                message,
-            )) = ripe(old, judged, now)
-            else {
+            let Some((status, reason, message)) = ripe(old, judged) else {
                 continue;
             };
-            let (reason, status) = (*reason, *status);
             let message = match broken(Mutant::ConditionsCount) {
                 // Each minute: counting faster would keep it writing without a pause, for minutes of real time.
                 true => (now.as_second() / 60).to_string(),
@@ -260,9 +266,7 @@ impl StatusWriter {
             }
         }
         // What people look for comes first.
-        conditions.sort_by(|a, b| {
-            (a.kind != READY_CONDITION, &a.kind).cmp(&(b.kind != READY_CONDITION, &b.kind))
-        });
+        conditions.sort_by(|a, b| (a.kind != READY, &a.kind).cmp(&(b.kind != READY, &b.kind)));
         (conditions, turns)
     }
 
@@ -358,15 +362,14 @@ impl StatusWriter {
 /// What is to be said of a condition now. `None`: what stands there.
 fn ripe<'j>(
     old: Option<&StatusCondition>,
-    judged: &'j Finding,
-    now: Timestamp,
-) -> Option<(&'static Reason, &'j str)> {
-    let says = Some((judged.reason, &*judged.message));
+    judged: &Condition<'j>,
+) -> Option<(ConditionStatus, &'static str, &'j str)> {
+    let says = Some((judged.status, judged.reason, judged.message));
     match old {
-        Some(old) if old.status == judged.reason.status => says,
-        _ if judged.is_ripe(now) => says,
+        Some(old) if old.status == judged.status => says,
+        _ if judged.is_ripe => says,
         Some(_) => None,
-        None => Some((&reasons::UNKNOWN, "")),
+        None => Some((ConditionStatus::Unknown, NOT_JUDGED, "")),
     }
 }
 
@@ -383,7 +386,6 @@ fn replacing(before: &Value, mut after: Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::judge::Group;
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()
@@ -429,24 +431,33 @@ mod tests {
         check((720, "b", Some("y")), (710, Some(("y", 720))));
     }
 
-    fn judged(reason: &'static Reason) -> Finding {
-        Finding::error(Group::Configuration, "NodePool/workers", reason, "")
+    fn judged(reason: &'static str) -> Condition<'static> {
+        Condition {
+            kind: READY,
+            status: ConditionStatus::False,
+            reason,
+            message: "",
+            is_ripe: true,
+        }
     }
 
-    fn ready() -> Finding {
-        Finding::ok(Group::Configuration, "NodePool/workers", "")
+    fn ready() -> Condition<'static> {
+        Condition {
+            status: ConditionStatus::True,
+            ..judged("Ready")
+        }
     }
 
     /// What stands after each finding, as its reason, and how often its status turned.
-    fn stands(found: &[(i64, Finding)]) -> (Vec<String>, usize) {
+    fn stands(found: &[(i64, Condition<'_>)]) -> (Vec<String>, usize) {
         let mut writer = StatusWriter::default();
         let key = ("nodepools", "workers".to_owned());
         let (mut conditions, mut turned) = (Vec::new(), 0);
         let mut reasons = Vec::new();
-        for (second, finding) in found {
+        for (second, condition) in found {
             let found = Found {
                 generation: 3,
-                findings: std::slice::from_ref(finding),
+                conditions: std::slice::from_ref(condition),
             };
             let (after, turns) = writer.settled(&key, conditions, found, at(*second));
             for turn in &turns {
@@ -470,38 +481,42 @@ mod tests {
     fn only_a_change_of_status_moves_the_time() {
         let mut writer = StatusWriter::default();
         let mut conditions = Vec::new();
-        for (second, finding, since) in [
-            (1, judged(&reasons::TEMPLATE_MISSING), 1),
-            (2, judged(&reasons::STORAGE_FULL), 1),
+        for (second, condition, since) in [
+            (1, judged("TemplateMissing"), 1),
+            (2, judged("StorageFull"), 1),
             (3, ready(), 3),
         ] {
             let key = ("nodepools", "workers".to_owned());
             let found = Found {
                 generation: 1,
-                findings: std::slice::from_ref(&finding),
+                conditions: std::slice::from_ref(&condition),
             };
             (conditions, _) = writer.settled(&key, conditions, found, at(second));
             let since = format!("1970-01-01T00:00:0{since}Z");
             assert_eq!(conditions[0].last_transition_time, since);
-            assert_eq!(conditions[0].reason, finding.reason.word);
+            assert_eq!(conditions[0].reason, condition.reason);
         }
     }
 
     #[test]
     fn what_may_pass_counts_after_a_minute_and_what_is_missing_at_once() {
-        let away = |since: i64| judged(&reasons::UNREACHABLE).since(at(since));
+        let young = || Condition {
+            is_ripe: false,
+            ..judged("Unreachable")
+        };
+        let away = || judged("Unreachable");
         let (reasons, turned) = stands(&[
             (0, ready()),
-            (10, away(10)),
-            (69, away(10)),
-            (70, away(10)),
+            (10, young()),
+            (69, young()),
+            (70, away()),
             (75, ready()),
-            (80, away(80)),
+            (80, young()),
             (100, ready()),
-            (139, away(139)),
-            (198, away(139)),
-            (199, away(139)),
-            (200, judged(&reasons::POOL_MISSING)),
+            (139, young()),
+            (198, young()),
+            (199, away()),
+            (200, judged("PoolMissing")),
         ]);
         let expected = [
             "Ready",
@@ -518,11 +533,8 @@ mod tests {
         ];
         assert_eq!(reasons, expected);
         assert_eq!(turned, 4);
-        assert_eq!(
-            stands(&[(0, judged(&reasons::POOL_MISSING))]).0,
-            ["PoolMissing"]
-        );
-        let (reasons, _) = stands(&[(0, away(0)), (59, away(0)), (60, away(0))]);
+        assert_eq!(stands(&[(0, judged("PoolMissing"))]).0, ["PoolMissing"]);
+        let (reasons, _) = stands(&[(0, young()), (59, young()), (60, away())]);
         assert_eq!(reasons, ["NotJudgedYet", "NotJudgedYet", "Unreachable"]);
     }
 
@@ -530,7 +542,7 @@ mod tests {
     fn a_condition_changes_twelve_times_an_hour_at_most() {
         let found = |second: i64| match second % 2 {
             0 => (second, ready()),
-            _ => (second, judged(&reasons::POOL_MISSING)),
+            _ => (second, judged("PoolMissing")),
         };
         let (_, turned) = stands(&(0..3_000).map(found).collect::<Vec<_>>());
         assert_eq!(turned, MOST_CHANGES);
@@ -541,11 +553,15 @@ mod tests {
 
     #[test]
     fn a_text_that_changes_all_the_time_does_not_keep_the_status_waiting() {
-        let text = |second: i64| Finding {
-            message: second.to_string(),
-            ..judged(&reasons::LAUNCHES_FAIL)
+        let texts: Vec<String> = (0..100).map(|second| second.to_string()).collect();
+        let text = |(second, message)| {
+            let condition = Condition {
+                message,
+                ..judged("LaunchesFail")
+            };
+            (second, condition)
         };
-        let mut found: Vec<_> = (0..100).map(|second| (second, text(second))).collect();
+        let mut found: Vec<_> = (0..).zip(texts.iter().map(|it| &**it)).map(text).collect();
         found.push((100, ready()));
         let (reasons, turned) = stands(&found);
         assert_eq!(
