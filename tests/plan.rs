@@ -447,7 +447,7 @@ async fn a_running_cluster_is_only_listed() {
     assert_eq!((code, &*told), (Some(0), ""));
     let first = said.lines().next().unwrap();
     assert!(
-        first.contains("First look at Lease/kproxide/kproxide (NoLeader)"),
+        first.contains("Lease/kproxide/kproxide (NoLeader)"),
         "{said}"
     );
     assert!(said.contains("  workers  0 of 9 "), "{said}");

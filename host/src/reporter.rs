@@ -58,9 +58,9 @@ const ANCHOR_FOREIGN: &str = reasons::ANCHOR_FOREIGN.word;
 /// kproxide removes nothing in a Proxmox cluster until its anchor is known to be ours.
 const ANCHOR_UNPROVEN: &str = reasons::ANCHOR_UNPROVEN.word;
 /// The anchor is missing: kproxide would not notice a copy of this cluster.
-const ANCHOR_MISSING: &str = "AnchorMissing";
+const ANCHOR_MISSING: &str = reasons::ANCHOR_MISSING.word;
 /// kproxide cannot write to the anchor: a copy of this cluster may act.
-const ANCHOR_STUCK: &str = "AnchorStuck";
+const ANCHOR_STUCK: &str = reasons::ANCHOR_STUCK.word;
 /// Proxmox refused to make the anchor or to change it.
 const ANCHOR_REFUSED: &str = "AnchorRefused";
 /// The same text about the same object is not repeated sooner.
@@ -179,7 +179,7 @@ impl Reporter {
             rejected: _,
             nodes,
             unusable,
-            policy_failures,
+            policy_failures: _,
             waiting,
             frozen,
             anchors,
@@ -204,9 +204,8 @@ impl Reporter {
             self.orphan(orphan, world, now);
         }
         self.report_refusals(world, now);
-        let failures = policies::by_pool(policy_failures);
-        self.report_failures(&failures, world, now);
-        self.judge(&plan.report, &failures, world, now);
+        self.report_failures(&judge::failures(&plan.report), world, now);
+        self.judge(&plan.report, world, now);
         self.report_credentials(world, now);
         // The condition Ready of each pool says why. This one lasts too short a time for a look at it.
         for (name, why) in unusable {
@@ -451,7 +450,7 @@ impl Reporter {
             Some(About::pool(name, &facts.existence.uid))
         });
         if let Some(about) = pool.or_else(|| node.as_ref().map(About::node)) {
-            let event = Event::new(*warning, about, "Orphan", message.clone());
+            let event = Event::new(*warning, about, reasons::ORPHAN.word, message.clone());
             self.events.say(event);
         }
     }

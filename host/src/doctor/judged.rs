@@ -38,7 +38,6 @@ pub(super) async fn judge(
         join_problems: &join_problems(sources, world),
         refusals: &sources.policies.refusals(),
         unfit: &unfit,
-        failures: &BTreeMap::new(),
         sees_books: sources.kube.is_some(),
         now,
     };

@@ -7,6 +7,7 @@ pub mod reasons;
 mod claims;
 mod class;
 mod cluster;
+mod machines;
 mod nodes;
 mod pool;
 mod room;
@@ -36,8 +37,20 @@ pub use reasons::{Reason, Stops};
 pub(crate) use servers::{Server, server};
 pub(crate) use stored::of_conditions;
 
-/// What is wrong with a pool's policies, by pool.
+/// What failed a pool's policies in a tick, in one text for each pool.
 pub type Failures = BTreeMap<PoolName, String>;
+
+pub(crate) fn failures(report: &Report) -> Failures {
+    let mut by_pool = Failures::new();
+    for failure in &report.policy_failures {
+        let text = by_pool.entry(failure.pool.clone()).or_default();
+        if !text.is_empty() {
+            text.push_str("; ");
+        }
+        text.push_str(&failure.to_string());
+    }
+    by_pool
+}
 
 /// What is known beside the world.
 pub struct Known<'a> {
@@ -55,7 +68,6 @@ pub struct Known<'a> {
     pub join_problems: &'a BTreeMap<Arc<str>, String>,
     pub refusals: &'a BTreeMap<Arc<str>, Refusal>,
     pub unfit: &'a Unfit,
-    pub failures: &'a Failures,
     /// The Ledger is seen. Without it nobody knows which VMs are machines.
     pub sees_books: bool,
     pub now: Timestamp,
@@ -83,6 +95,7 @@ pub fn judge(world: &World, known: &Known<'_>) -> Vec<Finding> {
         clusters: &clusters,
         offers: &offers,
         failing: &failing_pools(world),
+        failures: &failures(known.report),
         kept_waiting: &kept_waiting(known.report),
     };
     let pools = world.pools().iter();
@@ -95,6 +108,7 @@ pub fn judge(world: &World, known: &Known<'_>) -> Vec<Finding> {
         .collect();
     all.extend(pools);
     all.extend(token::check(world, known));
+    all.extend(machines::check(known.report));
     all.extend(room::check(world, &offers, known.sees_books));
     all.extend(servers::check(world));
     all.extend(claims::check(world));

@@ -13,7 +13,8 @@ use kproxide_planner::world::World;
 
 use super::room::nowhere;
 use super::{
-    Finding, Group, Known, Level, Reason, Stops, is_down, is_ready, named, reasons, together, uses,
+    Failures, Finding, Group, Known, Level, Reason, Stops, is_down, is_ready, named, reasons,
+    together, uses,
 };
 use crate::policy::{Instead, Refusal};
 
@@ -26,6 +27,8 @@ pub(super) struct Around<'a> {
     pub(super) offers: &'a [Offer<'a>],
     /// Pools whose last launches failed, each with the last failure.
     pub(super) failing: &'a BTreeMap<PoolName, String>,
+    /// What failed the policies of pools in this tick.
+    pub(super) failures: &'a Failures,
     /// Pools by which pods would be helped, if something did not keep them from it.
     pub(super) kept_waiting: &'a BTreeSet<PoolName>,
 }
@@ -140,7 +143,7 @@ fn ready_of(name: &PoolName, pool: &PoolFacts, around: &Around<'_>) -> Finding {
             ),
         );
     }
-    if let Some(failure) = around.known.failures.get(name) {
+    if let Some(failure) = around.failures.get(name) {
         return Finding {
             stops: Stops::Nothing,
             ..not_ready(name, &reasons::POLICY_FAILED, failure)

@@ -296,6 +296,15 @@ reasons! {
     HYPERVISOR_SILENT "HypervisorSilent" SERVER False Machine 0
         "Proxmox says that the server is online, but its daemons do not answer."
         "Restart pveproxy and pvedaemon on it."
+    ORPHAN "Orphan" SAID False Nothing 0
+        "A VM of kproxide's has no NodeClaim. The message says what becomes of it."
+        ""
+    ANCHOR_MISSING "AnchorMissing" SAID False Nothing 0
+        "The anchor VM of a Proxmox cluster is missing, so kproxide would not notice a copy of this Kubernetes cluster."
+        ""
+    ANCHOR_STUCK "AnchorStuck" SAID False Nothing 0
+        "Proxmox does not let kproxide change its anchor VM, so a copy of this Kubernetes cluster could act."
+        ""
     NODE_NOT_READY "NodeNotReady" CLAIM False Machine 0
         "Its Node is not Ready. kproxide replaces the machine after repairAfter."
         "Look at the kubelet there."

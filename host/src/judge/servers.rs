@@ -122,7 +122,7 @@ pub(crate) fn server<'w>(
     } else {
         // The last size says what is nearest to fitting.
         let all_refuse = here().next().is_some() && here().all(|it| it.refusal.is_some());
-        let last = here().last().and_then(|it| it.refusal.as_ref());
+        let last = here().next_back().and_then(|it| it.refusal.as_ref());
         last.filter(|_| all_refuse).map(ToString::to_string)
     };
     Server {

@@ -11,7 +11,6 @@ pub(crate) struct Quiet {
     paths: BTreeMap<Arc<str>, String>,
     refusals: BTreeMap<Arc<str>, Refusal>,
     unfit: Unfit,
-    failures: Failures,
 }
 
 impl Quiet {
@@ -25,7 +24,6 @@ impl Quiet {
             join_problems: &self.paths,
             refusals: &self.refusals,
             unfit: &self.unfit,
-            failures: &self.failures,
             sees_books: true,
             now: Timestamp::UNIX_EPOCH,
         }

@@ -9,7 +9,7 @@ use kproxide_planner::report::Report;
 use kproxide_planner::world::World;
 
 use super::Reporter;
-use crate::judge::{Failures, Finding, Known, judge, named, reasons, uses};
+use crate::judge::{Finding, Known, judge, named, reasons, uses};
 use crate::kube::events::{About, Event};
 use crate::observe::Clusters;
 
@@ -26,13 +26,7 @@ impl Reporter {
         self.join_problems = problems;
     }
 
-    pub(super) fn judge(
-        &mut self,
-        report: &Report,
-        failures: &Failures,
-        world: &World,
-        now: Timestamp,
-    ) {
+    pub(super) fn judge(&mut self, report: &Report, world: &World, now: Timestamp) {
         let known = Known {
             report,
             key_problem: self.key_problem.as_ref(),
@@ -42,7 +36,6 @@ impl Reporter {
             join_problems: &self.join_problems,
             refusals: &self.refusals,
             unfit: &self.unfit,
-            failures,
             sees_books: true,
             now,
         };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use kproxide_planner::facts::{PolicyKind, PolicyRef, PolicyUse, PoolFacts};
 use kproxide_planner::ids::PoolName;
-use kproxide_planner::report::{PolicyFailure, Report};
+use kproxide_planner::report::Report;
 use kproxide_planner::world::World;
 
 use super::Reporter;
@@ -32,19 +32,6 @@ pub(super) fn failed(report: &Report) -> Failed {
     let failures = report.policy_failures.iter();
     let failures = failures.map(|it| ((it.pool.clone(), it.policy.kind), it.reason.clone()));
     failures.chain(fallbacks).collect()
-}
-
-/// What failed a pool, in one text: it is compared with what was said last.
-pub(crate) fn by_pool(failures: &[PolicyFailure]) -> Failures {
-    let mut by_pool = Failures::new();
-    for failure in failures {
-        let text = by_pool.entry(failure.pool.clone()).or_default();
-        if !text.is_empty() {
-            text.push_str("; ");
-        }
-        text.push_str(&failure.to_string());
-    }
-    by_pool
 }
 
 /// The names of the policies that a pool uses.

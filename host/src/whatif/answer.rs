@@ -3,15 +3,17 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use kproxide_planner::facts::{PoolFacts, VolumeProblem};
-use kproxide_planner::ids::{PodKey, PoolName};
+use kproxide_planner::ids::PodKey;
 use kproxide_planner::keys::DEFAULT_SCHEDULER;
 use kproxide_planner::plan::Plan;
 use kproxide_planner::planning::Filters;
-use kproxide_planner::report::{Misfit, NodeOutcome, PendingOutcome, PendingShape, Unusable};
+use kproxide_planner::report::{Misfit, NodeOutcome, PendingOutcome, PendingShape, Remark};
 use kproxide_planner::world::{NodeView, PodView, World};
 use serde::Serialize;
 
 use super::Scene;
+use crate::judge::{self, Finding, Known, reasons};
+use crate::policy::Unfit;
 
 /// The answer to "what would kproxide do?".
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -32,8 +34,11 @@ pub struct Answer {
     pub kept: Vec<NodeLine>,
     /// Hypervisors that get no machine of a pool, each with the reason. Empty if nothing is to be placed.
     pub hypervisors: Vec<RefusedHypervisor>,
-    /// Anything odd in the input, and what else a person should know.
+    /// What is wrong, as `kproxide status` says it, the worst first.
     pub findings: Vec<Finding>,
+    /// Anything odd in the input.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub remarks: Vec<Remark>,
     /// What the input does not say, and what was taken for it.
     pub assumed: Vec<String>,
     /// Kinds of objects that a plan does not depend on, with their number.
@@ -131,15 +136,6 @@ pub struct RefusedHypervisor {
     pub reason: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Finding {
-    /// `notice`, `warning` or `defect`.
-    pub severity: String,
-    pub about: String,
-    pub message: String,
-}
-
 /// Whether a pod fits on a Node as the two stand now, by kube-scheduler's filters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -206,7 +202,8 @@ impl Answer {
                     reason: rejected.reason.to_string(),
                 })
                 .collect(),
-            findings: findings(&scene.world, plan),
+            findings: findings(scene, plan),
+            remarks: plan.report.findings.clone(),
             assumed: scene.assumed.clone(),
             ignored: scene.ignored.clone(),
             verdicts: None,
@@ -360,19 +357,6 @@ fn pending(shape: &PendingShape) -> Pending {
     }
 }
 
-/// The rest of a sentence about a pool that makes no machines.
-fn unmet(world: &World, name: &PoolName) -> String {
-    let claims = world.claims().values();
-    let machines = claims.filter(|claim| claim.spec.pool == *name).count();
-    match world.pools().get(name) {
-        Some(pool) if machines < pool.min_nodes as usize => format!(
-            ". It has {machines} of the {} machines that it wants (minNodes)",
-            pool.min_nodes
-        ),
-        Some(_) | None => String::new(),
-    }
-}
-
 /// The policies that a pool names and nobody has given. Machines are placed by `spread` then.
 pub(super) fn missing_policies(world: &World, pool: &PoolFacts) -> Vec<String> {
     let used = pool.policies.each();
@@ -388,60 +372,29 @@ pub(super) fn missing_policies(world: &World, pool: &PoolFacts) -> Vec<String> {
     said.collect()
 }
 
-fn findings(world: &World, plan: &Plan) -> Vec<Finding> {
-    let report = &plan.report;
-    let unusable = report.unusable.iter().map(|(pool, why)| Finding {
-        severity: if let Unusable::Paused(_) = why {
-            "notice".to_owned()
-        } else {
-            "warning".to_owned()
-        },
-        about: format!("NodePool/{pool}"),
-        message: format!("it gets no machines: {why}{}", unmet(world, pool)),
+/// What the controller has found, or what the judge says of a world that is not the controller's.
+fn findings(scene: &Scene, plan: &Plan) -> Vec<Finding> {
+    let mut all = scene.findings.clone().unwrap_or_else(|| {
+        let known = Known {
+            report: &plan.report,
+            key_problem: None,
+            lacking: &BTreeMap::new(),
+            excess: &BTreeMap::new(),
+            unused: &BTreeMap::new(),
+            join_problems: &BTreeMap::new(),
+            refusals: &BTreeMap::new(),
+            unfit: &Unfit::default(),
+            sees_books: true,
+            now: scene.now,
+        };
+        judge::judge(&scene.world, &known)
     });
-    let missing = world.pools().iter().flat_map(|(name, pool)| {
-        let about = format!("NodePool/{name}");
-        let missing = missing_policies(world, pool).into_iter();
-        missing.map(move |message| Finding {
-            severity: "warning".to_owned(),
-            about: about.clone(),
-            message,
-        })
-    });
-    let warning = |about: String, message: String| Finding {
-        severity: "warning".to_owned(),
-        about,
-        message,
-    };
-    let frozen = report.frozen.iter();
-    let frozen = frozen.map(|message| warning("removals".to_owned(), message.message.clone()));
-    let policies = report.policy_failures.iter();
-    let policies =
-        policies.map(|failure| warning(format!("NodePool/{}", failure.pool), failure.to_string()));
-    let waiting = report.waiting.iter();
-    let waiting = waiting.map(|(pool, until)| {
-        warning(
-            format!("NodePool/{pool}"),
-            format!("removals wait: {until}"),
-        )
-    });
-    let orphans = report.orphans.iter().map(|orphan| {
-        warning(
-            format!("VM/{}/{}", orphan.cluster, orphan.vmid),
-            orphan.message.clone(),
-        )
-    });
-    let others = report.findings.iter().map(|finding| Finding {
-        severity: finding.severity.to_string(),
-        about: finding.about.clone(),
-        message: finding.message.clone(),
-    });
-    frozen
-        .chain(unusable)
-        .chain(missing)
-        .chain(policies)
-        .chain(waiting)
-        .chain(orphans)
-        .chain(others)
-        .collect()
+    all.retain(|it| it.is_trouble() && it.is_ripe(scene.now));
+    for finding in &mut all {
+        if *finding.reason == reasons::POLICY_MISSING {
+            finding.message += ". A plan takes the folder of its file with --policy-dir";
+        }
+    }
+    all.sort_by(|a, b| (b.level, &a.object).cmp(&(a.level, &b.object)));
+    all
 }

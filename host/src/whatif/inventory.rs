@@ -315,7 +315,7 @@ fn template_on(name: &Arc<str>, facts: &HypervisorFacts) -> TemplateFacts {
     }
 }
 
-/// One disk, on the storage with the most room.
+/// One disk and a cloud-init drive, on the storage with the most room.
 fn disks_on(facts: &HypervisorFacts) -> Vec<TemplateDisk> {
     let storages = facts.storages.iter();
     let largest = storages.max_by_key(|(name, storage)| {
@@ -332,7 +332,13 @@ fn disks_on(facts: &HypervisorFacts) -> Vec<TemplateDisk> {
         storage_kind: storage.kind.clone(),
         shared: storage.shared,
     });
-    disk.into_iter().collect()
+    let cloud_init = disk.clone().map(|disk| TemplateDisk {
+        key: "ide2".into(),
+        drive: Drive::CloudInit,
+        bytes: 4 << 20,
+        ..disk
+    });
+    disk.into_iter().chain(cloud_init).collect()
 }
 
 fn guest_of(claim: &ClaimFacts) -> GuestFacts {

@@ -24,6 +24,7 @@ impl fmt::Display for Text<'_> {
             kept,
             hypervisors,
             findings,
+            remarks,
             assumed,
             ignored,
             verdicts,
@@ -121,18 +122,19 @@ impl fmt::Display for Text<'_> {
             &["HYPERVISOR", "POOL", "WHY"],
             rows.collect(),
         )?;
-        let rows = findings.iter().map(|finding| {
-            vec![
-                finding.severity.clone(),
-                finding.about.clone(),
-                finding.message.clone(),
-            ]
+        let found = findings.iter().map(|finding| {
+            let about = format!("{} ({})", finding.object, finding.reason.word);
+            vec![finding.level.to_string(), about, finding.message.clone()]
+        });
+        let odd = remarks.iter().map(|remark| {
+            let (about, message) = (remark.about.clone(), remark.message.clone());
+            vec![remark.severity.to_string(), about, message]
         });
         section(
             f,
             "FINDINGS",
-            &["SEVERITY", "ABOUT", "MESSAGE"],
-            rows.collect(),
+            &["LEVEL", "ABOUT", "MESSAGE"],
+            found.chain(odd).collect(),
         )?;
         if let Some(verdicts) = verdicts {
             let rows = verdicts.iter().map(|verdict| {

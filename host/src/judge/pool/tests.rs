@@ -77,6 +77,7 @@ fn said(change: &Value) -> String {
             clusters: &BTreeMap::new(),
             offers: &[],
             failing: &BTreeMap::new(),
+            failures: &BTreeMap::new(),
             kept_waiting: &BTreeSet::new(),
         },
     );
@@ -125,6 +126,7 @@ fn r41_a_pool_whose_only_cluster_is_not_ready_does_not_say_that_its_clusters_are
             clusters: &clusters.collect(),
             offers: &[],
             failing: &BTreeMap::new(),
+            failures: &BTreeMap::new(),
             kept_waiting: &BTreeSet::new(),
         };
         let judged = degraded(
