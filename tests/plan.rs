@@ -514,7 +514,7 @@ async fn a_running_cluster_is_only_listed() {
     assert!(told.contains("computed here"), "{told}");
     let (_, said, _) = status(&admin, &[]);
     assert!(
-        said.contains("First look at Lease/kproxide/kproxide (LeaderSilent)"),
+        said.contains("Lease/kproxide/kproxide (LeaderSilent)"),
         "{said}"
     );
     // The namespace of the context is meant where none is named.

@@ -260,6 +260,7 @@ impl Autoscaler {
         self.reporter.judge_credentials(&self.clusters);
         let join_problems = self.actor.join_problems(&self.world);
         self.reporter.judge_join_files(join_problems);
+        self.reporter.judge_claims(self.actor.held_up());
         self.reporter
             .report(&plan, &started.launched, &self.world, now)
             .await;

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use kproxide_planner::claim::SCALE_DOWN_BLOCKED;
+use kproxide_planner::claim::{SCALE_DOWN_BLOCKED, Waits};
 use kproxide_planner::decision;
 use kproxide_planner::facts::{ClaimCondition, PolicyRef};
 use kproxide_planner::ids::{ClaimName, ClusterName, Digest, Uid};
@@ -88,6 +88,7 @@ pub struct Reporter {
     /// Policy files that are refused, by the policy's name.
     refusals: BTreeMap<Arc<str>, Refusal>,
     unfit: Unfit,
+    held_up: BTreeMap<ClaimName, Waits>,
     answering: BTreeMap<PolicyRef, Answering>,
     /// The pools that were told of them, and how.
     refusals_reported: BTreeSet<(About, String)>,
@@ -140,6 +141,7 @@ impl Reporter {
             counted: BTreeSet::new(),
             refusals: BTreeMap::new(),
             unfit: Unfit::default(),
+            held_up: BTreeMap::new(),
             answering: BTreeMap::new(),
             refusals_reported: BTreeSet::new(),
             excess: BTreeMap::new(),
@@ -207,6 +209,7 @@ impl Reporter {
         self.report_failures(&judge::failures(&plan.report), world, now);
         self.judge(&plan.report, world, now);
         self.report_credentials(world, now);
+        self.report_waits(world, now);
         // The condition Ready of each pool says why. This one lasts too short a time for a look at it.
         for (name, why) in unusable {
             if let (Unusable::LaunchesPaused { .. }, Some(pool)) = (why, world.pools().get(name)) {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 pub(crate) const NODES: usize = 1_000;
 pub(crate) const PODS: usize = 30_000;
-/// Every third pod has a PersistentVolumeClaim, bound to a volume that every Node reaches.
+/// Every third pod has a PersistentVolumeClaim, bound to a volume that every Node reaches, with what the controllers of volumes write on both.
 pub(crate) const CLAIMS: usize = PODS / 3;
 const PODS_PER_DEPLOYMENT: usize = 100;
 /// Of each pod, as JSON.
@@ -119,7 +119,8 @@ fn volume(index: usize) -> [(&'static str, Value); 2] {
     let capacity = json!({ "storage": "8Gi" });
     let made = json!({
         "apiVersion": "v1", "kind": "PersistentVolume",
-        "metadata": { "name": volume, "managedFields": managed_fields() },
+        "metadata": { "name": volume, "managedFields": managed_fields(),
+            "annotations": { "pv.kubernetes.io/provisioned-by": "driver.longhorn.io" } },
         "spec": {
             "capacity": capacity, "accessModes": ["ReadWriteOnce"], "storageClassName": "replicated",
             "persistentVolumeReclaimPolicy": "Delete", "volumeMode": "Filesystem",
@@ -130,7 +131,8 @@ fn volume(index: usize) -> [(&'static str, Value); 2] {
     });
     let asked = json!({
         "apiVersion": "v1", "kind": "PersistentVolumeClaim",
-        "metadata": { "name": claim, "namespace": namespace, "managedFields": managed_fields() },
+        "metadata": { "name": claim, "namespace": namespace, "managedFields": managed_fields(),
+            "annotations": { "pv.kubernetes.io/bind-completed": "yes", "pv.kubernetes.io/bound-by-controller": "yes" } },
         "spec": {
             "accessModes": ["ReadWriteOnce"], "resources": { "requests": capacity }, "storageClassName": "replicated",
             "volumeMode": "Filesystem", "volumeName": volume,

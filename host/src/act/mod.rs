@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use jiff::{SignedDuration, Timestamp};
-use kproxide_planner::claim::Phase;
+use kproxide_planner::claim::{Phase, Waits};
 use kproxide_planner::decision;
 use kproxide_planner::facts::LedgerFacts;
 use kproxide_planner::ids::{ClaimName, Uid};
@@ -98,6 +98,8 @@ pub struct Actor {
     clone_turns: BTreeMap<ClaimName, (CloneTurn, Timestamp)>,
     /// Of removals past the point of no return whose last drive ended with waiting.
     waiting: BTreeMap<ClaimName, Waiting>,
+    /// Of other claims whose last drive ended with something in its way.
+    held_up: BTreeMap<ClaimName, Waiting>,
     /// Brings every drive to rest: each has a token that is a child of it.
     stopping: CancellationToken,
     orphan_looks: OrphanLooks,
@@ -163,6 +165,7 @@ impl Actor {
             claims: BTreeMap::new(),
             clone_turns: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            held_up: BTreeMap::new(),
             stopping: CancellationToken::new(),
             orphan_looks: OrphanLooks::default(),
             asked: Asked::default(),
@@ -228,8 +231,9 @@ impl Actor {
         });
         self.clone_turns
             .retain(|name, (_, until)| now < *until && world.claims().contains_key(name));
-        self.waiting
-            .retain(|name, _| world.claims().contains_key(name));
+        for waiting in [&mut self.waiting, &mut self.held_up] {
+            waiting.retain(|name, _| world.claims().contains_key(name));
+        }
         let is_refused = matches!(reservation, Reservation::Refused);
         // Claims to adopt were written meanwhile.
         let advances = match self.leads_in(term) {
@@ -470,6 +474,7 @@ impl Actor {
             removing,
             is_final,
             about_to,
+            acted,
             ..
         } = driven;
         if let Pause::Wait { why, .. } | Pause::BackOff { why, .. } = &pause
@@ -478,6 +483,13 @@ impl Actor {
             let before = self.waiting.remove(&claim);
             let waiting = Waiting::after(before, about_to, why, now);
             self.waiting.insert(claim.clone(), waiting);
+        }
+        let before = self.held_up.remove(&claim).filter(|_| !acted);
+        if let Pause::BackOff { why, .. } = &pause
+            && !is_final
+        {
+            let waiting = Waiting::after(before, about_to, why, now);
+            self.held_up.insert(claim.clone(), waiting);
         }
         let look_again = later(now, LOOK_AGAIN);
         let (earliest, wake_at) = match pause {
@@ -506,6 +518,14 @@ impl Actor {
                 removing,
             }),
         );
+    }
+
+    /// What keeps claims from going on, and since when. Removals past the point of no return say it in their condition `Stalled`.
+    pub fn held_up(&self) -> BTreeMap<ClaimName, Waits> {
+        let held_up = self.held_up.iter();
+        held_up
+            .map(|(name, waiting)| (name.clone(), waiting.waits.clone()))
+            .collect()
     }
 
     fn next_wake(&self) -> Option<Instant> {

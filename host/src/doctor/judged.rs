@@ -38,6 +38,7 @@ pub(super) async fn judge(
         join_problems: &join_problems(sources, world),
         refusals: &sources.policies.refusals(),
         unfit: &unfit,
+        held_up: &BTreeMap::new(),
         sees_books: sources.kube.is_some(),
         now,
     };

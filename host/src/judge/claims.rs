@@ -1,13 +1,23 @@
 //! NodeClaims: their Nodes, their servers, and what needs a person, or may.
 
-use kproxide_planner::claim::{Condition, Phase, ZONE_OUTDATED};
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use kproxide_planner::claim::{Condition, Phase, Waits, ZONE_OUTDATED};
 use kproxide_planner::facts::{ClaimCondition, ClaimFacts};
 use kproxide_planner::ids::ClaimName;
 use kproxide_planner::world::World;
 
 use super::{Finding, Group, Reason, named, reasons};
 
-pub(super) fn check(world: &World) -> Vec<Finding> {
+/// What keeps a claim from going on is told after so long.
+const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
+
+pub(super) fn check(
+    world: &World,
+    held_up: &BTreeMap<ClaimName, Waits>,
+    now: Timestamp,
+) -> Vec<Finding> {
     let claims = world.claims().iter();
     let found = claims.flat_map(|(name, claim)| {
         let ready = not_ready(world, name, claim);
@@ -18,7 +28,15 @@ pub(super) fn check(world: &World) -> Vec<Finding> {
         if held.len() > 1 {
             held.retain(|it| *it.reason != reasons::STALLED);
         }
-        ready.into_iter().chain(held)
+        let waits = held_up.get(name).filter(|waits| {
+            held.is_empty() && ready.is_none() && now.duration_since(waits.since) >= PATIENCE
+        });
+        let waits = waits.map(|waits| {
+            let object = named("NodeClaim", name);
+            let message = format!("it waits: {}", waits.why);
+            Finding::warning(Group::Nodes, object, &reasons::WAITS, message).since(waits.since)
+        });
+        ready.into_iter().chain(held).chain(waits)
     });
     found.collect()
 }

@@ -20,9 +20,9 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use kproxide_planner::claim::failing_pools;
+use kproxide_planner::claim::{Waits, failing_pools};
 use kproxide_planner::facts::PoolFacts;
-use kproxide_planner::ids::{ClassName, ClusterName, PoolName};
+use kproxide_planner::ids::{ClaimName, ClassName, ClusterName, PoolName};
 use kproxide_planner::planning::{clones, offers};
 use kproxide_planner::report::Report;
 use kproxide_planner::world::World;
@@ -68,6 +68,8 @@ pub struct Known<'a> {
     pub join_problems: &'a BTreeMap<Arc<str>, String>,
     pub refusals: &'a BTreeMap<Arc<str>, Refusal>,
     pub unfit: &'a Unfit,
+    /// What keeps NodeClaims from going on, and since when.
+    pub held_up: &'a BTreeMap<ClaimName, Waits>,
     /// The Ledger is seen. Without it nobody knows which VMs are machines.
     pub sees_books: bool,
     pub now: Timestamp,
@@ -111,7 +113,7 @@ pub fn judge(world: &World, known: &Known<'_>) -> Vec<Finding> {
     all.extend(machines::check(known.report));
     all.extend(room::check(world, &offers, known.sees_books));
     all.extend(servers::check(world));
-    all.extend(claims::check(world));
+    all.extend(claims::check(world, known.held_up, known.now));
     all.extend(nodes::check(world));
     all
 }
@@ -119,7 +121,7 @@ pub fn judge(world: &World, known: &Known<'_>) -> Vec<Finding> {
 /// What is so, as far as a world says it where nobody has asked the controller: Nodes and NodeClaims.
 /// And servers, unless they are `assumed`.
 pub(crate) fn of_machines(world: &World, assumed: bool) -> Vec<Finding> {
-    let mut all = claims::check(world);
+    let mut all = claims::check(world, &BTreeMap::new(), Timestamp::UNIX_EPOCH);
     all.extend(nodes::check(world));
     if !assumed {
         all.extend(servers::check(world));

@@ -338,6 +338,9 @@ reasons! {
     STALLED "Stalled" OF_CLAIM True Machine 0
         "A removal waits for longer than 60 s. The message says for what, and the condition since when."
         ""
+    WAITS "Waits" SAID False Machine 0
+        "Something keeps a NodeClaim from going on for longer than 60 s. The message says what, and since when stands beside it."
+        ""
     LAUNCHES_PAUSED "LaunchesPaused" SAID False Launches 0
         "No pod used the last machines of the NodePool, so it makes none for a while. The message says until when."
         ""

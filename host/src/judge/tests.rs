@@ -11,6 +11,7 @@ pub(crate) struct Quiet {
     paths: BTreeMap<Arc<str>, String>,
     refusals: BTreeMap<Arc<str>, Refusal>,
     unfit: Unfit,
+    held_up: BTreeMap<ClaimName, Waits>,
 }
 
 impl Quiet {
@@ -24,6 +25,7 @@ impl Quiet {
             join_problems: &self.paths,
             refusals: &self.refusals,
             unfit: &self.unfit,
+            held_up: &self.held_up,
             sees_books: true,
             now: Timestamp::UNIX_EPOCH,
         }

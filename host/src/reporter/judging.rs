@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use jiff::Timestamp;
-use kproxide_planner::ids::ClusterName;
+use jiff::{SignedDuration, Timestamp};
+use kproxide_planner::claim::Waits;
+use kproxide_planner::ids::{ClaimName, ClusterName};
 use kproxide_planner::report::Report;
 use kproxide_planner::world::World;
 
@@ -26,6 +27,31 @@ impl Reporter {
         self.join_problems = problems;
     }
 
+    /// What keeps claims from going on, from now on.
+    pub fn judge_claims(&mut self, held_up: BTreeMap<ClaimName, Waits>) {
+        self.held_up = held_up;
+    }
+
+    /// An Event for each claim that has waited for long: once, whatever the words that an error has each time.
+    pub(super) fn report_waits(&mut self, world: &World, now: Timestamp) {
+        for (name, claim) in world.claims() {
+            let object = named("NodeClaim", name);
+            let mut about = self.findings.iter().filter(|it| it.object == object);
+            let Some(waits) = about.find(|it| *it.reason == reasons::WAITS) else {
+                continue;
+            };
+            let (about, word) = (About::claim(name, &claim.uid), waits.reason.word);
+            let message = waits.message.clone();
+            let subject = (about.clone(), word);
+            if !self.said.is_said(&subject, SignedDuration::MAX, now) {
+                self.said
+                    .is_news(subject, &message, SignedDuration::MAX, now);
+                tracing::warn!(claim = %name, text = message, "waits");
+                self.events.say(Event::warning(about, word, message));
+            }
+        }
+    }
+
     pub(super) fn judge(&mut self, report: &Report, world: &World, now: Timestamp) {
         let known = Known {
             report,
@@ -36,6 +62,7 @@ impl Reporter {
             join_problems: &self.join_problems,
             refusals: &self.refusals,
             unfit: &self.unfit,
+            held_up: &self.held_up,
             sees_books: true,
             now,
         };

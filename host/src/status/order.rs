@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use kproxide_planner::report::Report;
 use kproxide_planner::world::World;
 
-use crate::judge::{Finding, Level, Stops, kept_waiting, named, uses};
+use crate::judge::{Finding, Level, Stops, kept_waiting, named, reasons, uses};
 
 /// Those that are said now, the first one to mend first, and those that may end by themselves before they are said.
 pub(super) fn ordered(
@@ -16,12 +16,16 @@ pub(super) fn ordered(
     now: Timestamp,
 ) -> (Vec<Finding>, Vec<Finding>) {
     let bad = findings.iter().filter(|it| it.is_trouble()).cloned();
-    let (mut said, soon): (Vec<_>, Vec<_>) = bad.partition(|it| it.is_ripe(now));
+    let (mut said, mut soon): (Vec<_>, Vec<_>) = bad.partition(|it| it.is_ripe(now));
+    // What else is waited for is no silence, and mostly somebody is at work.
+    soon.retain(|it| *it.reason == reasons::UNREACHABLE);
     let keeping = keeping(world, report);
     said.sort_by(|a, b| {
         let by_rank = rank(a, &keeping).cmp(&rank(b, &keeping));
         let by_level = by_rank.then(b.level.cmp(&a.level));
+        // The newest first: what stands there for weeks must not hide what has just happened.
         by_level
+            .then(b.since.cmp(&a.since))
             .then(a.group.cmp(&b.group))
             .then_with(|| a.object.cmp(&b.object))
     });
@@ -82,21 +86,23 @@ pub(super) fn answer(
         count => Some(format!("{count} pods get no help")),
     };
     let alike = alike(troubles);
+    let silent = soon.first().map(|it| {
+        let seconds = it
+            .since
+            .map_or(0, |since| now.duration_since(since).as_secs());
+        format!("{} has not answered for {seconds} s", it.object)
+    });
     let Some((objects, first)) = alike.first() else {
-        return match (help, example, soon.first()) {
-            (Some(help), example, _) => {
-                format!("kproxide works, but {help}.{}", explained(example))
-            }
-            (None, _, Some(soon)) => format!(
-                "All is well, but {} gives no answer for {} s.",
-                soon.object,
-                soon.since
-                    .map_or(0, |since| now.duration_since(since).as_secs())
-            ),
-            (None, _, None) => "All is well.".to_owned(),
+        return match (help, silent) {
+            (Some(help), Some(silent)) => format!("{help}, and {silent}.{}", explained(example)),
+            (Some(help), None) => format!("kproxide works, but {help}.{}", explained(example)),
+            (None, Some(silent)) => format!("All is well, but {silent}."),
+            (None, None) => "All is well.".to_owned(),
         };
     };
+    let of_pool = first.object.starts_with("NodePool/");
     let what = match first.stops {
+        Stops::All | Stops::Launches if of_pool => "A NodePool gets no machines",
         Stops::All => "Nothing is made or removed",
         Stops::Launches => "No machine is made",
         Stops::Removals => "No machine is removed",

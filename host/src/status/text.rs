@@ -90,7 +90,7 @@ fn draw(f: &mut String, screen: &Screen, columns: Option<usize>) -> fmt::Result 
         let since = waits.since.unwrap_or(*at);
         let seconds = at.duration_since(since).as_secs();
         let text = format!(
-            "\n  {}: no answer for {seconds} s (a trouble after {} s): {}",
+            "\n  {}: has not answered for {seconds} s (a trouble after {} s): {}",
             waits.object, waits.after, waits.message
         );
         paragraph(f, "", &text, width)?;

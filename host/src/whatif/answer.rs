@@ -384,6 +384,7 @@ fn findings(scene: &Scene, plan: &Plan) -> Vec<Finding> {
             join_problems: &BTreeMap::new(),
             refusals: &BTreeMap::new(),
             unfit: &Unfit::default(),
+            held_up: &BTreeMap::new(),
             sees_books: true,
             now: scene.now,
         };

@@ -364,6 +364,10 @@ pub(super) async fn told(ward: &Ward, story: impl AsyncFnOnce(&Running)) {
         join_dir: ward.join.path().to_owned(),
         ..config("kproxide-0")
     };
+    told_with(ward, config, story).await;
+}
+
+async fn told_with(ward: &Ward, config: Config, story: impl AsyncFnOnce(&Running)) {
     let kube = Client::from_service(ward.lab.kube.as_user("kproxide-0").service());
     let (app, host) = ward
         .lab
@@ -536,7 +540,7 @@ async fn o6_silence_is_shown_at_once_and_said_after_a_minute() {
         assert_eq!(said.troubles(), BTreeSet::new());
         let answer = &said.screen.answer;
         assert!(
-            answer.starts_with("All is well, but ProxmoxCluster/home gives no answer for "),
+            answer.starts_with("All is well, but ProxmoxCluster/home has not answered for "),
             "{answer}"
         );
         assert!(
@@ -631,4 +635,91 @@ async fn o9_a_healthy_system_of_each_shape_has_no_finding() {
         })
         .await;
     }
+}
+
+/// Two replicas, of which the one that leads goes. The Lease is free after 15 s, and nobody says that anything is wrong with a machine.
+#[tokio::test(start_paused = true)]
+async fn o10_while_nobody_leads_and_after_a_change_of_leader_there_is_no_finding() {
+    let ward = Ward::new();
+    let second = async {
+        sleep(MACHINE / 2).await;
+        told(&ward, async |running| {
+            is_silent(&ward, running, "the second one leads").await
+        })
+        .await;
+    };
+    let first = async {
+        let config = Config {
+            join_dir: ward.join.path().to_owned(),
+            ..config("kproxide-1")
+        };
+        let kube = Client::from_service(ward.lab.kube.as_user("kproxide-1").service());
+        let (app, host) = ward
+            .lab
+            .host_over("kproxide-1", config, kube, ward.connect())
+            .unwrap();
+        let stop = async {
+            sleep(MACHINE).await;
+            host.stop.cancel();
+        };
+        let ((), ended) = tokio::join!(stop, app.run());
+        ended.unwrap();
+    };
+    tokio::join!(first, second);
+}
+
+/// In a dry run nothing is written, so only what the controller found is looked at.
+#[tokio::test(start_paused = true)]
+async fn o9_a_dry_run_has_no_finding() {
+    let ward = Ward::new();
+    let mut config = Config {
+        join_dir: ward.join.path().to_owned(),
+        ..config("kproxide-0")
+    };
+    config.dry_run = true;
+    told_with(&ward, config, async |running| {
+        assert_eq!(running.said(&ward).await.troubles(), BTreeSet::new());
+    })
+    .await;
+}
+
+/// Somebody's task holds a VM that kproxide has just cloned, so it cannot be configured for a while.
+#[tokio::test(start_paused = true)]
+async fn i6_what_a_launch_waits_for_is_said_after_a_minute_with_since_when() {
+    let ward = Ward::new();
+    told(&ward, async |running| {
+        let first = vmid(&ward);
+        wide(&ward, 2);
+        let new = loop {
+            sleep(Duration::from_millis(50)).await;
+            let vms = ward.lab.pve.snapshot().vms;
+            let mut made = vms.iter().filter(|vm| (500..600).contains(&vm.vmid));
+            if let Some(made) = made.find(|vm| vm.vmid != first && vm.lock.is_none()) {
+                break made.vmid;
+            }
+        };
+        ward.lab
+            .pve
+            .human_sets(new, "lock", Some("backup"))
+            .unwrap();
+        sleep(Duration::from_secs(150)).await;
+        let said = running.said(&ward).await;
+        let waits = said
+            .screen
+            .troubles
+            .iter()
+            .find(|it| it.reason.word == "Waits");
+        let waits = waits.unwrap_or_else(|| panic!("{:#?}", said.troubles()));
+        assert!(
+            waits.object.starts_with("NodeClaim/") && waits.since.is_some(),
+            "{waits:?}"
+        );
+        let told = ward.lab.kube.list("events.events.k8s.io").into_iter();
+        let told = told.filter(|event| event["reason"] == "Waits").count();
+        assert_eq!(told, 1);
+        ward.lab.pve.human_sets(new, "lock", None).unwrap();
+        sleep(3 * MACHINE).await;
+        assert_eq!(running.said(&ward).await.troubles(), BTreeSet::new());
+    })
+    .await;
 }
