@@ -23,6 +23,7 @@ use crate::act::{Actor, ClaimNote, Started};
 use crate::chain::chain;
 use crate::clock::Clock;
 use crate::decisions::{Deciding, Decisions};
+use crate::judge::Finding;
 use crate::kube::lease::Fence;
 use crate::kube::watch::{self as kube_watch, Change, Report};
 use crate::metrics::Metrics;
@@ -135,7 +136,7 @@ impl Schedule {
 struct DebugPlan<'a> {
     now: jiff::Timestamp,
     plan: Option<&'a Plan>,
-    findings: &'a [crate::judge::Finding],
+    findings: &'a [Finding],
     world: &'a World,
 }
 

@@ -10,12 +10,10 @@ use std::time::Duration;
 use details::Details;
 use futures::future::join_all;
 use futures::join;
-use kproxide_planner::facts::{
-    Delta, HypervisorFacts, InventoryFacts, Join, TemplateFacts, Trouble,
-};
+use kproxide_planner::facts::{Delta, HypervisorFacts, InventoryFacts, TemplateFacts, Trouble};
 use kproxide_planner::ids::{ClusterName, HypervisorId};
-use kproxide_planner::world::World;
 use tokio::time::{Instant, timeout};
+pub use wanted::{Lacking, Wanted, wanted};
 
 use crate::clock::Clock;
 use crate::kube::convert::ClusterConnection;
@@ -100,73 +98,6 @@ struct Cluster {
     unused: Option<String>,
     /// From when on both are asked again; at once if they never were.
     excess_due: Option<Instant>,
-}
-
-/// Privileges that the credentials of a cluster do not have.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lacking {
-    pub message: String,
-    /// For a root shell on any of its servers.
-    pub commands: Vec<String>,
-}
-
-impl Lacking {
-    /// `None`: nothing is missing.
-    pub(crate) fn of(gaps: &[Missing]) -> Option<Self> {
-        let texts: Vec<String> = gaps.iter().map(ToString::to_string).collect();
-        (!texts.is_empty()).then(|| Self {
-            message: format!(
-                "the credentials may not do what machines need. {}",
-                texts.join("; ")
-            ),
-            commands: gaps.iter().flat_map(|gap| gap.pveum.clone()).collect(),
-        })
-    }
-}
-
-/// What the classes of pools want of a cluster.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Wanted {
-    /// By name, and whether there is one per hypervisor.
-    pub templates: BTreeSet<(Arc<str>, bool)>,
-    /// Machines of one of them join through the guest agent.
-    pub guest_exec: bool,
-}
-
-impl Wanted {
-    /// What the credentials must be allowed for it, as far as that is known without a look at the templates.
-    pub fn scope(&self, pool: &str, templates: &Lookups) -> Scope {
-        let known = templates.values().flatten();
-        let known = known.filter(|template| template.vmid.0 > 0);
-        Scope {
-            pool: Some(pool.to_owned()),
-            memory_hotplug: known.clone().any(|template| template.hotplugs_memory),
-            templates: known.map(|template| template.vmid.0).collect(),
-            guest_exec: self.guest_exec,
-            ..Scope::default()
-        }
-    }
-}
-
-/// What each cluster must have: for the classes whose pools use it.
-pub fn wanted(world: &World) -> BTreeMap<ClusterName, Wanted> {
-    let mut all: BTreeMap<ClusterName, Wanted> = BTreeMap::new();
-    for pool in world.pools().values() {
-        let Some(class) = world.classes().get(&pool.class) else {
-            continue;
-        };
-        let template = (class.template.clone(), class.local_template);
-        let of_pool = world
-            .clusters()
-            .keys()
-            .filter(|cluster| pool.clusters.is_empty() || pool.clusters.contains(cluster));
-        for cluster in of_pool {
-            let wanted = all.entry(cluster.clone()).or_default();
-            wanted.templates.insert(template.clone());
-            wanted.guest_exec |= class.join == Join::GuestExec;
-        }
-    }
-    all
 }
 
 impl Clusters {
@@ -628,3 +559,4 @@ fn keep_silent(templates: &mut Lookups, last: InventoryFacts, inventory: &Invent
 mod details;
 #[cfg(test)]
 mod tests;
+mod wanted;

@@ -165,6 +165,8 @@ impl Reporter {
     /// A new term as leader begins. Another leader may have written other statuses in between.
     pub fn begin_term(&mut self) {
         self.statuses = StatusWriter::default();
+        // Since when a thing is so is counted by whoever leads.
+        self.holding = Holding::default();
     }
 
     /// Reports one tick. `launched`: those of its launches that have begun.

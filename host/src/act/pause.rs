@@ -59,7 +59,7 @@ impl Driven {
     }
 }
 
-/// How long a removal waits, and at what.
+/// How long a claim waits, and before what.
 pub(super) struct Waiting {
     about_to: Option<Op>,
     pub(super) waits: Waits,

@@ -3,6 +3,8 @@ use kproxide_planner::ids::{ClassName, PoolName};
 use kube::api::ObjectMeta;
 use serde_json::{Value, json};
 
+use kproxide_planner::world::World;
+
 use super::*;
 use crate::kube::convert::{class_facts, cluster_facts, pool_facts};
 

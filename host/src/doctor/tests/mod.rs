@@ -7,6 +7,7 @@ mod hanging;
 mod installed;
 mod one_truth;
 mod placed;
+mod places;
 mod scripts;
 mod trial;
 mod ward;

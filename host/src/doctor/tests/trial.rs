@@ -5,7 +5,8 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::sleep;
 
-use super::one_truth::{examined, machine, other, server, told};
+use super::one_truth::{machine, other, server};
+use super::places::{examined, told};
 use super::ward::Ward;
 use crate::judge::{Level, reasons};
 
