@@ -187,6 +187,13 @@ impl Clusters {
         facts.hypervisors.get(&id.name).cloned()
     }
 
+    /// What was last seen there is no longer so: the next refresh asks for everything, templates too, however young it is.
+    pub fn look_again(&self, name: &ClusterName) {
+        if let Some(cluster) = self.lock().clusters.get_mut(name) {
+            (cluster.templates, cluster.asked) = (None, None);
+        }
+    }
+
     /// Of each cluster that was asked, what its credentials may do without need; empty if they fit.
     pub fn excess(&self) -> BTreeMap<ClusterName, String> {
         self.told(|cluster| cluster.excess.clone())

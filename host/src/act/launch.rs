@@ -68,6 +68,9 @@ impl Drive {
     async fn verify_template(&self, client: &Client, clone: &CloneSpec) -> Result<(), Stopped> {
         let (hypervisor, vmid) = (&clone.hypervisor, clone.vmid);
         let outdated = |what: &str| {
+            // What the next plan is made of must not be as old.
+            let cluster = &self.facts().spec.cluster;
+            self.context.clusters.look_again(cluster);
             let text =
                 format!("template {vmid} on {hypervisor} {what} since this machine was planned");
             Stopped::With(failed(Failure::Outdated, text))

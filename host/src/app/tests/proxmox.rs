@@ -235,6 +235,31 @@ async fn r12_a_launch_that_fails_for_good_rests_in_the_cold_start_too() {
     assert!((1..=4).contains(&tries), "{tries} clones in the cold start");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_template_that_changed_since_the_last_look_costs_one_launch() {
+    let lab = furnished(Setting::new(1, 1), json!({}), lively());
+    let (app, host) = lab.host("kproxide-0", config("kproxide-0")).unwrap();
+    let story = async {
+        // Between two looks, whatever second that is.
+        for second in 0..10 {
+            sleep(Duration::from_secs(30 + second)).await;
+            let cores = (second + 2).to_string();
+            lab.pve.human_sets(9001, "cores", Some(&cores)).unwrap();
+            wide(&lab, &format!("web-{second}"), "workers", 1);
+            sleep(MACHINE).await;
+            assert_eq!(running(&lab, &format!("web-{second}")), 1);
+            let failed = told(&lab, "FailedToScaleUpGroup").len() as u64;
+            assert!(failed <= second + 1, "{failed} after {second} changes");
+            scale(&lab, &format!("web-{second}"), 0);
+            sleep(HOUR).await;
+        }
+        assert!(told(&lab, "FailedToScaleUpGroup").len() > 1);
+        host.stop.cancel();
+    };
+    let ((), ended) = tokio::join!(story, app.run());
+    ended.unwrap();
+}
+
 /// Machines that join by a script, in this world.
 async fn joining(setting: Setting, time: Duration, prepare: impl FnOnce(&Lab)) -> Lab {
     let secret = tempfile::tempdir().unwrap();
