@@ -162,9 +162,9 @@ impl Reporter {
         &self.findings
     }
 
-    /// A new term as leader begins. Another leader may have written other statuses in between.
+    /// A new term as leader begins.
     pub fn begin_term(&mut self) {
-        self.statuses = StatusWriter::default();
+        self.statuses.begin_term();
         // Since when a thing is so is counted by whoever leads.
         self.holding = Holding::default();
     }

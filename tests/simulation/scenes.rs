@@ -29,7 +29,7 @@ const TAINTED: Duration = Duration::from_millis(52_000);
 /// Loads come so long after their minute.
 const LOAD: Duration = Duration::from_secs(20);
 /// Of the effects of a process that makes its first machine.
-const CLONE: u64 = 14;
+const CLONE: u64 = 12;
 /// By then what was asked for first is in service.
 const READY: Duration = minutes(10);
 

@@ -367,11 +367,9 @@ fn degraded(name: &PoolName, pool: &PoolFacts, around: &Around<'_>) -> Finding {
     let all: Vec<_> = of_pool(pool, around).collect();
     let down = all.iter().filter(|(_, judged)| is_down(judged));
     let down: Vec<_> = down.copied().collect();
-    if down.is_empty() {
-        return well(&reasons::CLUSTERS_READY);
-    }
-    if all.len() < 2 {
-        return well(&reasons::ONLY_CLUSTER_NOT_READY);
+    // Of the only one, the condition Ready speaks.
+    if down.is_empty() || all.len() < 2 {
+        return well(&reasons::NOT_DEGRADED);
     }
     let finding = bad(&reasons::CLUSTER_NOT_READY, in_words(&down));
     finding.following(down.iter().map(|(_, it)| *it))

@@ -209,11 +209,8 @@ reasons! {
     CLUSTER_NOT_READY "ClusterNotReady" DEGRADES True Follows 0
         "One of its ProxmoxClusters is not Ready. The message repeats why. kproxide uses the others."
         ""
-    CLUSTERS_READY "ClustersReady" DEGRADES False Nothing 0
-        "Each of its ProxmoxClusters is Ready. The newest files of its policies answer."
-        ""
-    ONLY_CLUSTER_NOT_READY "OnlyClusterNotReady" DEGRADES False Nothing 0
-        "It has one ProxmoxCluster only, which is not Ready. So there is no other one to use, and its condition Ready says why."
+    NOT_DEGRADED "NotDegraded" DEGRADES False Nothing 0
+        "The newest files of its policies answer, and none of several ProxmoxClusters is lost to it. Of the only one, the condition Ready speaks."
         ""
 
     // NodeClass.

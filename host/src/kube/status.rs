@@ -59,9 +59,11 @@ pub const READY: &str = "Ready";
 /// The reason of a condition that is not known yet.
 pub const NOT_JUDGED: &str = "NotJudgedYet";
 
-/// A condition changes at most this often in an hour, whatever happens, and half of it with the same status: another text
-/// must not keep a change of status waiting. What is too much waits.
-const MOST_CHANGES: usize = 12;
+/// So many changes of a condition come at once, and each further one so long after the last: at most 12 in an hour, and no
+/// condition says for longer what is over. The last of those at once is for a change of status, so that ever other texts do
+/// not keep it waiting.
+const AT_ONCE: usize = 7;
+const THEN_EVERY: SignedDuration = SignedDuration::from_mins(10);
 const HOUR: SignedDuration = SignedDuration::from_hours(1);
 /// An object, by its kind and its name.
 type Key = (&'static str, String);
@@ -197,6 +199,13 @@ impl StatusWriter {
         .await
     }
 
+    /// Another leader may have written other statuses in between. How often this process changed them still counts.
+    pub fn begin_term(&mut self) {
+        self.known.clear();
+        self.ours.clear();
+        self.unanswered.clear();
+    }
+
     /// The object has changed, and its status perhaps with it.
     pub fn forget(&mut self, resource: &'static str, name: &str) {
         self.known.remove(&(resource, name.to_owned()));
@@ -236,12 +245,12 @@ impl StatusWriter {
             let since = stays.map(|old| old.last_transition_time.clone());
             let says_so = stays.is_some_and(|old| old.reason == reason && old.message == message);
             if !says_so {
-                let most = match stays {
-                    Some(_) => MOST_CHANGES / 2,
-                    None => MOST_CHANGES,
+                let at_once = match stays {
+                    Some(_) => AT_ONCE - 1,
+                    None => AT_ONCE,
                 };
-                let lately = self.changes_lately(key, kind, now);
-                if lately >= most && !broken(Mutant::ConditionsCount) {
+                let may_change = self.may_change(key, kind, at_once, now);
+                if !may_change && !broken(Mutant::ConditionsCount) {
                     continue;
                 }
                 turns.push(Turn {
@@ -270,15 +279,22 @@ impl StatusWriter {
         (conditions, turns)
     }
 
-    fn changes_lately(&mut self, key: &Key, kind: &'static str, now: Timestamp) -> usize {
+    fn may_change(
+        &mut self,
+        key: &Key,
+        kind: &'static str,
+        at_once: usize,
+        now: Timestamp,
+    ) -> bool {
         let Some(changes) = self.changes.get_mut(&(key.clone(), kind)) else {
-            return 0;
+            return true;
         };
         let is_old = |at: &Timestamp| now.duration_since(*at) >= HOUR;
         while changes.front().is_some_and(is_old) {
             changes.pop_front();
         }
-        changes.len()
+        let last = changes.back();
+        changes.len() < at_once || last.is_some_and(|last| now.duration_since(*last) >= THEN_EVERY)
     }
 
     async fn write<K, S>(
@@ -539,16 +555,17 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_changes_twelve_times_an_hour_at_most() {
+    fn a_condition_changes_twelve_times_an_hour_at_most_and_is_wrong_for_ten_minutes_at_most() {
         let found = |second: i64| match second % 2 {
             0 => (second, ready()),
             _ => (second, judged("PoolMissing")),
         };
-        let (_, turned) = stands(&(0..3_000).map(found).collect::<Vec<_>>());
-        assert_eq!(turned, MOST_CHANGES);
-        // After an hour it says again what is so.
-        let (reasons, _) = stands(&(0..3_700).map(found).collect::<Vec<_>>());
-        assert_eq!(reasons[3_699], "PoolMissing");
+        let (_, turned) = stands(&(0..3_600).map(found).collect::<Vec<_>>());
+        assert_eq!(turned, 12);
+        let restless = (0..7).map(found);
+        let quiet = [7, 605, 606].map(|second| (second, judged("PoolMissing")));
+        let (reasons, _) = stands(&restless.chain(quiet).collect::<Vec<_>>());
+        assert_eq!(reasons[6..], ["Ready", "Ready", "Ready", "PoolMissing"]);
     }
 
     #[test]

@@ -104,7 +104,7 @@ async fn a_cluster_that_is_away_makes_its_pools_degraded_or_not_ready_after_a_mi
         sleep(LONG).await;
         is(&lab, AWAY, "Ready", "True");
         is(&lab, POOL, "Degraded", "False");
-        assert_eq!(told(&lab, POOL, "ClustersReady").len(), 1);
+        assert_eq!(told(&lab, POOL, "NotDegraded").len(), 1);
 
         // The next edit of its Secret is wrong again. It stays Ready, and the other cluster is not meant.
         is(&lab, AWAY, "TokenFits", "True");

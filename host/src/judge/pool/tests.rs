@@ -139,8 +139,8 @@ fn r41_a_pool_whose_only_cluster_is_not_ready_does_not_say_that_its_clusters_are
     let object = || named("ProxmoxCluster", "a");
     let down = || Finding::error(Group::Proxmox, object(), &reasons::NO_QUORUM, "no quorum");
     let ready = |text: &str| Finding::ok(Group::Proxmox, object(), text);
-    assert_eq!(reason(&[("a", down())]), (true, "OnlyClusterNotReady"));
-    assert_eq!(reason(&[("a", ready(""))]), (true, "ClustersReady"));
+    assert_eq!(reason(&[("a", down())]), (true, "NotDegraded"));
+    assert_eq!(reason(&[("a", ready(""))]), (true, "NotDegraded"));
     let several = [("a", down()), ("b", ready(""))];
     assert_eq!(reason(&several), (false, "ClusterNotReady"));
 }
