@@ -37,8 +37,8 @@ const VERSION_DEADLINE: Duration = Duration::from_secs(2);
 /// that is gone is said by the second look.
 const TEMPLATES_MAX_AGE: Duration = Duration::from_secs(8);
 
-/// kproxide asks at the start and then this often what the credentials may do. It is for people, and changes rarely.
-const PERMISSIONS_MAX_AGE: Duration = Duration::from_secs(60 * 60);
+/// kproxide asks at the start and then this often what the credentials may do, which costs one request.
+const PERMISSIONS_MAX_AGE: Duration = Duration::from_secs(60);
 /// The same after something lacked: a person may have granted it.
 const PERMISSIONS_LACK: Duration = Duration::from_secs(30);
 /// The same after they could not be told.

@@ -207,6 +207,8 @@ impl Scene {
                     after(Duration::ZERO, Incident::PolicyMisplaces),
                     load(0, two),
                     mend,
+                    // With room for one machine again, all is Ready at the end.
+                    load(20, one),
                 ];
                 let mut scene = Self::new(steps, 2);
                 scene.scenario.pools[0].host_selection = TRAP;

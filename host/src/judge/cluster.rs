@@ -1,7 +1,7 @@
 //! ProxmoxCluster: reachable, the credentials, the Proxmox pool, the storages and the VMIDs.
 
 use kproxide_planner::facts::{ClusterFacts, InventoryFacts, Trouble};
-use kproxide_planner::ids::{ClusterName, StorageName};
+use kproxide_planner::ids::{ClusterName, StorageName, Vmid};
 use kproxide_planner::planning::vmids_used_up;
 use kproxide_planner::world::World;
 
@@ -51,7 +51,9 @@ pub(super) fn ready_of(
             ..
         } = facts;
         let anchors = world.ledger().into_iter().flat_map(|it| &it.anchors);
-        let mut anchors = anchors.filter(|anchor| anchor.cluster == *name);
+        let range = *vmid_first..=*vmid_last;
+        let mut anchors =
+            anchors.filter(|anchor| anchor.cluster == *name && range.contains(&anchor.vmid));
         let anchor = anchors.next().map_or_else(String::new, |anchor| {
             format!(
                 " {} is that of the anchor VM, by which kproxide tells this cluster from a copy.",
@@ -63,9 +65,20 @@ pub(super) fn ready_of(
             &format!(
                 "each VMID from {vmid_first} to {vmid_last} (spec.vmidRange) is in use, or rests after its machine is gone.{anchor} Make the range larger, or wait: until when each rests stands in `kubectl get ledger kproxide --output yaml` (spec.entries, until)"
             ),
-        );
+        )
+        .typing(larger_range(name, *vmid_first, *vmid_last));
     }
     Finding::ok(Group::Proxmox, object(), "")
+}
+
+/// Twice as many numbers, where the API server takes them: no range may hold 9999, and none goes beyond what Proxmox has.
+fn larger_range(name: &ClusterName, first: Vmid, last: Vmid) -> Option<String> {
+    let most = if first.0 < 9999 { 9998 } else { 999_999_999 };
+    let larger = last.0.saturating_add(last.0 - first.0 + 1).min(most);
+    (larger > last.0).then(|| {
+        let patch = format!(r#"{{"spec":{{"vmidRange":{{"last":{larger}}}}}}}"#);
+        format!("kubectl patch proxmoxcluster {name} --type merge --patch '{patch}'")
+    })
 }
 
 /// What the last look at the Proxmox cluster says. `None`: all is well.
@@ -87,7 +100,7 @@ fn of_inventory(
     if !inventory.quorate {
         return Some((
             &reasons::NO_QUORUM,
-            "the Proxmox cluster has no quorum, so kproxide launches and destroys nothing there. If you took this server out of its cluster on purpose, restart kproxide".to_owned(),
+            "the Proxmox cluster has no quorum, so kproxide launches and destroys nothing there. If you took the server of spec.endpoints out of its cluster on purpose, restart kproxide".to_owned(),
         ));
     }
     if let Some(problem) = unknown_hypervisor(facts, inventory) {

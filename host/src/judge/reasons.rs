@@ -216,7 +216,7 @@ reasons! {
     // NodeClass.
     TEMPLATE_MISSING "TemplateMissing" CLASS False Launches 0
         "No Proxmox cluster has a template of that name, or the credentials may not see it."
-        "Create it with examples/proxmox/setup.sh."
+        "`pvesh get /cluster/resources --type vm` on a Proxmox server shows which there are. Create it with examples/proxmox/setup.sh."
     TEMPLATE_UNUSABLE "TemplateUnusable" CLASS False Launches 60
         "There is a VM of that name, but it cannot be cloned. The message says why."
         ""
@@ -237,7 +237,7 @@ reasons! {
         "Make room, or offer a smaller size."
     STORAGE_FULL "StorageFull" POOL_OR_CLASS False Launches 0
         "The storages have too little space for one machine of a size."
-        "Free some, or name another storage."
+        "`pvesm list STORAGE` on the server shows what fills it. Free some, or name another storage."
     NO_HYPERVISOR "NoHypervisor" POOL_OR_CLASS False Launches 0
         "No server can take a machine of any size. The message says why, by server."
         ""
@@ -248,16 +248,16 @@ reasons! {
         "Restore the Secret that the message names."
     UNREACHABLE "Unreachable" CLUSTER False All 60
         "No endpoint answers, or not as Proxmox does. The message has the error."
-        ""
+        "Look whether one of spec.endpoints answers from the Node of kproxide's pod: `curl --insecure ENDPOINT/api2/json/version` (401 is an answer)."
     CREDENTIALS_REFUSED "CredentialsRefused" CLUSTER False All 0
         "Proxmox refuses the credentials, or the Secret cannot be read."
-        "Correct the Secret; kproxide picks it up."
+        "`pveum user token list USER@REALM` on a Proxmox server shows whether the token is there and until when. Correct the Secret; kproxide picks it up."
     CERTIFICATE_UNTRUSTED "CertificateUntrusted" CLUSTER False All 0
         "The certificate of an endpoint is not the one that spec.tls names."
         "Compare it with `pvenode cert info` on that server, then correct spec.tls."
     NO_QUORUM "NoQuorum" CLUSTER False All 0
         "The Proxmox cluster has no quorum."
-        "Start its servers, or mend its network."
+        "Start its servers, or mend the network between them: `pvecm status` on one of them shows which are missing."
     UNKNOWN_HYPERVISOR "UnknownHypervisor" CLUSTER False Launches 0
         "spec.hypervisors names a server that the Proxmox cluster does not have."
         "Correct the name."

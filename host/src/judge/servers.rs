@@ -51,7 +51,7 @@ fn of_server(
             match off {
                 None => format!("server {name} is offline, as Proxmox says; {with}"),
                 Some(_) => format!(
-                    "server {name} is offline, as Proxmox says; {with}. If it is certainly off and will not come back, say so, and kproxide replaces them"
+                    "server {name} is offline, as Proxmox says; {with}. Start it. If it is certainly off and will not come back, say so, and kproxide replaces them"
                 ),
             },
         ),
