@@ -441,6 +441,7 @@ impl Reporter {
             pool,
             node,
             warning,
+            word: _,
             message,
         } = orphan;
         let severity = if *warning { "warning" } else { "notice" };

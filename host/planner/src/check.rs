@@ -23,7 +23,7 @@ use crate::numbers::FORBIDDEN_VMID;
 use crate::plan::{Adoption, Launch, Plan, Verdict};
 use crate::report::{Remark, Severity};
 pub use crate::violation::Violation;
-use crate::world::World;
+use crate::world::{NodeView, World};
 
 /// Drops what violates a limit and reports it.
 pub(crate) fn enforce(world: &World, now: Timestamp, limits: &Limits, plan: &mut Plan) {
@@ -140,10 +140,12 @@ fn adoption_violation(
     {
         return Some(Violation::NumberTaken(spec.vmid));
     }
+    let has_row = entries.next().is_some();
     if !adopts.condemned {
-        return None;
+        let is_ours = has_row || may_return(world, spec, &adopts.nonce);
+        return (!is_ours).then_some(Violation::NotOurs);
     }
-    if entries.next().is_none() {
+    if !has_row {
         return Some(Violation::NotOurs);
     }
     if is_frozen(ledger) {
@@ -152,7 +154,7 @@ fn adoption_violation(
     if anchor::hold(world, Some(ledger), &spec.cluster).is_some() {
         return Some(Violation::Anchor);
     }
-    if serves(world, spec) {
+    if nodes_of(world, spec).any(|node| node.facts.ready) {
         return Some(Violation::Protected);
     }
     let mut seen = world
@@ -175,18 +177,30 @@ fn adoption_violation(
     (!has_waited || !everyone_answers || !is_armed).then_some(Violation::NotArmed)
 }
 
-/// The Node of the machine without a claim is Ready.
-fn serves(world: &World, spec: &ClaimSpec) -> bool {
+/// The Ledger was lost after the machine's Node had come, or a person wants this very marker to count.
+fn may_return(world: &World, spec: &ClaimSpec, nonce: &str) -> bool {
+    let Some(ledger) = world.ledger().filter(|it| !it.resource_version.is_empty()) else {
+        return true;
+    };
+    let marker = [spec.cluster.as_str(), &spec.vmid.to_string(), nonce].join(":");
+    let mut words = ledger.orphans_acknowledged.iter();
+    if words.any(|words| words.split(',').any(|word| word.trim() == marker)) {
+        return true;
+    }
+    let youngest = nodes_of(world, spec).map(|node| node.facts.created).max();
+    let ages = youngest.zip(ledger.created);
+    ages.is_some_and(|(node, ledger)| node < ledger)
+}
+
+/// The Nodes of the machine without a claim.
+fn nodes_of<'w>(world: &'w World, spec: &ClaimSpec) -> impl Iterator<Item = NodeView<'w>> {
     let uuid = match world.orphan(&spec.cluster, spec.vmid) {
         Some(OrphanLook::Ours(facts)) => facts.smbios_uuid.as_ref(),
         Some(OrphanLook::Anchor(_) | OrphanLook::NotProven(_)) | None => None,
     };
-    let nodes = uuid
-        .into_iter()
-        .flat_map(|uuid| world.nodes_with_uuid(uuid));
-    nodes
-        .filter_map(|name| world.node(name))
-        .any(|node| node.facts.ready)
+    let nodes = uuid.into_iter();
+    let nodes = nodes.flat_map(|uuid| world.nodes_with_uuid(uuid));
+    nodes.filter_map(|name| world.node(name))
 }
 
 /// Too many machines are bad at once, and no user has confirmed that this is intended.

@@ -54,6 +54,9 @@ pub const KEEP_MACHINES: &str = "kproxide.dev/keep-machines";
 pub const FORGET_LEARNED: &str = "kproxide.dev/forget-learned";
 /// Annotation of the Ledger by which a person says that a freeze is meant.
 pub const ACKNOWLEDGE_REMOVAL: &str = "kproxide.dev/acknowledge-removal";
+/// Annotation of the Ledger by which a person lets kproxide take over a VM with a marker of ours that the Ledger does not
+/// know. Several markers, separated by commas.
+pub const ACKNOWLEDGE_ORPHAN: &str = "kproxide.dev/acknowledge-orphan";
 /// Annotation of the Ledger by which a person takes what an anchor shows for ours.
 pub const ACKNOWLEDGE_ANCHOR: &str = "kproxide.dev/acknowledge-anchor";
 

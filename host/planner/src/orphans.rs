@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::facts::{Anchor, EntryState, GuestFacts, InventoryFacts};
+use crate::facts::{Anchor, EntryState, GuestFacts, InventoryFacts, LedgerFacts, NodeFacts};
 use crate::guard::anchor::is_named;
 use crate::ids::{ClusterName, Vmid};
 use crate::world::World;
@@ -53,6 +53,50 @@ pub fn suspects(world: &World) -> BTreeMap<(ClusterName, Vmid), Option<Arc<str>>
         }
     }
     suspects
+}
+
+/// Whether a machine that carries our marker, and that the Ledger does not know, may be taken over with its Node.
+///
+/// If its Node is older than the Ledger, the Ledger was lost. A younger one was removed by kproxide and its marker was kept or
+/// restored by somebody, or etcd is older than the machine. Then it takes a person's word for this very marker.
+pub(crate) fn may_return(
+    ledger: Option<&LedgerFacts>,
+    node: &NodeFacts,
+    (cluster, vmid): (&ClusterName, Vmid),
+    nonce: &str,
+) -> bool {
+    // There is none yet. It is made before anything is taken over.
+    let Some(ledger) = ledger.filter(|ledger| !ledger.resource_version.is_empty()) else {
+        return true;
+    };
+    let is_older = ledger.created.is_some_and(|created| node.created < created);
+    let word = acknowledgement(cluster, vmid, nonce);
+    let mut words = words(ledger);
+    is_older || words.any(|it| it == word)
+}
+
+/// What a person writes of one VM: `CLUSTER:VMID:NONCE`.
+pub(crate) fn acknowledgement(cluster: &ClusterName, vmid: Vmid, nonce: &str) -> String {
+    format!("{cluster}:{vmid}:{nonce}")
+}
+
+fn words(ledger: &LedgerFacts) -> impl Iterator<Item = &str> {
+    let words = ledger.orphans_acknowledged.iter();
+    words.flat_map(|all| all.split(',')).map(str::trim)
+}
+
+fn is_of(word: &str, cluster: &ClusterName, vmid: Vmid) -> bool {
+    word.starts_with(&acknowledgement(cluster, vmid, ""))
+}
+
+/// Takes away the words of VMs that the Ledger knows by now: they have done their work.
+pub(crate) fn forget_words(ledger: &mut LedgerFacts) {
+    let is_needed = |word: &&str| {
+        let mut rows = ledger.entries.iter();
+        !word.is_empty() && !rows.any(|row| is_of(word, &row.cluster, row.vmid))
+    };
+    let left: Vec<&str> = words(ledger).filter(is_needed).collect();
+    ledger.orphans_acknowledged = (!left.is_empty()).then(|| left.join(",").into());
 }
 
 /// Every hypervisor has answered, with quorum. So a VM that is not listed does not exist.

@@ -176,6 +176,9 @@ pub struct OrphanReport {
     pub node: Option<NodeName>,
     /// People should know.
     pub warning: bool,
+    /// What a person writes into the Ledger, if kproxide is to take it over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub word: Option<String>,
     pub message: String,
 }
 

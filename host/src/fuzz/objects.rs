@@ -77,6 +77,7 @@ fn seeds() -> &'static [Value; 2] {
         let acknowledged = json!({
             "kproxide.dev/acknowledge-removal": "12@2026-01-31T12:00:00Z",
             "kproxide.dev/acknowledge-anchor": "lab:9-c",
+            "kproxide.dev/acknowledge-orphan": "lab:201:abc",
         });
         let ledger = json!({
             "apiVersion": "kproxide.dev/v1alpha1", "kind": "Ledger",
@@ -190,6 +191,7 @@ mod tests {
         let again = serde_json::to_value(ledger_object(&ledger)).unwrap();
         assert_eq!(again, without_nulls(seeds()[0].clone()));
         assert!(ledger.acknowledged.is_some() && ledger.anchor_acknowledged.is_some());
+        assert!(ledger.orphans_acknowledged.is_some());
         let claim: CustomView<NodeClaim> = serde_json::from_value(claim.clone()).unwrap();
         let claim = claim_facts(&claim).unwrap();
         let mut again = claim_object(&"workers-x7".into(), &claim.spec);

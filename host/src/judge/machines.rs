@@ -1,13 +1,51 @@
 //! VMs of kproxide's own: those without a NodeClaim, and the anchors.
 
+use kproxide_planner::keys;
 use kproxide_planner::report::{AnchorReport, AnchorTrouble, OrphanReport, Report};
 
-use super::{Finding, Group, Level, named, reasons};
+use super::{Finding, Group, Level, listed, named, reasons};
 
 pub(super) fn check(report: &Report) -> Vec<Finding> {
-    let orphans = report.orphans.iter().map(orphan);
+    let known = report.orphans.iter().filter(|it| it.word.is_none());
     let anchors = report.anchors.iter().filter_map(anchor);
-    orphans.chain(anchors).collect()
+    known
+        .map(orphan)
+        .chain(unknown(report))
+        .chain(anchors)
+        .collect()
+}
+
+/// Machines that wait for a person's word: one finding, and one line to type for all. After a restore of etcd they may be many.
+fn unknown(report: &Report) -> Option<Finding> {
+    let all = report.orphans.iter();
+    let waiting = all.filter_map(|it| Some((it, it.word.as_deref()?)));
+    let waiting: Vec<(&OrphanReport, &str)> = waiting.collect();
+    let (first, _) = waiting.first()?;
+    let (object, message) = match waiting.len() {
+        1 => (of_vm(first), first.message.clone()),
+        count => {
+            let vms = waiting.iter().map(|(it, _)| it.vmid.to_string());
+            let vms: Vec<String> = vms.collect();
+            let vms: Vec<&str> = vms.iter().map(String::as_str).collect();
+            let message = format!(
+                "{count} VMs carry markers of kproxide, the Ledger does not know them, and their Nodes are younger than it: {}. kproxide leaves them alone. Let it take over those that are yours, and remove the others",
+                listed(&vms)
+            );
+            (named("ProxmoxCluster", &first.cluster), message)
+        }
+    };
+    let words: Vec<&str> = waiting.iter().map(|(_, word)| *word).collect();
+    let command = format!(
+        "kubectl annotate --overwrite ledger kproxide {}={}",
+        keys::ACKNOWLEDGE_ORPHAN,
+        words.join(",")
+    );
+    let finding = Finding::warning(Group::Proxmox, object, &reasons::MACHINE_UNKNOWN, message);
+    Some(finding.typing([command]))
+}
+
+fn of_vm(orphan: &OrphanReport) -> String {
+    named("VM", format_args!("{}/{}", orphan.cluster, orphan.vmid))
 }
 
 fn orphan(orphan: &OrphanReport) -> Finding {
@@ -15,11 +53,10 @@ fn orphan(orphan: &OrphanReport) -> Finding {
         true => Level::Warning,
         false => Level::Ok,
     };
-    let object = named("VM", format_args!("{}/{}", orphan.cluster, orphan.vmid));
     Finding::new(
         level,
         Group::Proxmox,
-        object,
+        of_vm(orphan),
         &reasons::ORPHAN,
         &*orphan.message,
     )
@@ -39,4 +76,46 @@ fn anchor(anchor: &AnchorReport) -> Option<Finding> {
         reason,
         &*anchor.message,
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use kproxide_planner::ids::Vmid;
+
+    use super::*;
+
+    #[test]
+    fn s8_machines_that_wait_for_a_word_are_said_in_one_line() {
+        let orphan = |vmid: u32, word: Option<&str>| OrphanReport {
+            cluster: "home".into(),
+            vmid: Vmid(vmid),
+            pool: None,
+            node: None,
+            warning: true,
+            word: word.map(str::to_owned),
+            message: format!("of {vmid}"),
+        };
+        let said = |orphans: Vec<OrphanReport>| {
+            let report = Report {
+                orphans,
+                ..Report::default()
+            };
+            let said = check(&report).into_iter();
+            let said = said.map(|it| (it.object, it.reason.word, it.commands));
+            said.collect::<Vec<_>>()
+        };
+        let line = |words: &str| {
+            let line =
+                "kubectl annotate --overwrite ledger kproxide kproxide.dev/acknowledge-orphan";
+            vec![format!("{line}={words}")]
+        };
+        let one = said(vec![orphan(201, Some("home:201:a")), orphan(202, None)]);
+        let known = ("VM/home/202".to_owned(), "Orphan", Vec::new());
+        let unknown = |object: &str, words| (object.to_owned(), "MachineUnknown", line(words));
+        assert_eq!(one, [known, unknown("VM/home/201", "home:201:a")]);
+        let two = [(201, "home:201:a"), (203, "home:203:c")];
+        let two = two.map(|(vmid, word)| orphan(vmid, Some(word)));
+        let words = "home:201:a,home:203:c";
+        assert_eq!(said(two.into()), [unknown("ProxmoxCluster/home", words)]);
+    }
 }

@@ -296,6 +296,9 @@ reasons! {
     ORPHAN "Orphan" SAID False Nothing 0
         "A VM of kproxide's has no NodeClaim. The message says what becomes of it."
         ""
+    MACHINE_UNKNOWN "MachineUnknown" SAID False Nothing 0
+        "A VM carries a marker of kproxide and serves as a Node, but the Ledger does not know it, and the Node is younger than the Ledger. kproxide removed that machine and somebody restored it, or somebody copied the marker, or the Ledger is from a backup. kproxide leaves the VM alone."
+        "If it is yours, type the line, and kproxide takes it over. If not, remove it."
     ANCHOR_MISSING "AnchorMissing" SAID False Nothing 0
         "The anchor VM of a Proxmox cluster is missing, so kproxide would not notice a copy of this Kubernetes cluster."
         ""

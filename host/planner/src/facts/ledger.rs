@@ -19,10 +19,18 @@ use crate::ids::{
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LedgerFacts {
-    // The first three fields come from the object's metadata. They are never written into its spec.
+    // The first five fields come from the object's metadata. They are never written into its spec.
     #[serde(default, skip_serializing_if = "str::is_empty")]
     #[cfg_attr(feature = "schema", schemars(skip))]
     pub resource_version: Arc<str>,
+    /// Since when there is this Ledger. A machine with an older Node was made while there was another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(skip))]
+    pub created: Option<Timestamp>,
+    /// The annotation `kproxide.dev/acknowledge-orphan`: markers whose VMs a person wants kproxide to take over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(skip))]
+    pub orphans_acknowledged: Option<Arc<str>>,
     /// The annotation `kproxide.dev/acknowledge-removal`: a person confirms that the removals in a freeze are intended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(skip))]

@@ -21,7 +21,7 @@ use crate::ids::{
     ClaimName, ClassName, ClusterName, HypervisorId, NodeName, PoolName, Vmid, is_dns_label,
 };
 use crate::keys;
-use crate::orphans::is_whole;
+use crate::orphans::{acknowledgement, forget_words, is_whole, may_return};
 use crate::plan::Adoption;
 use crate::question::Decoration;
 use crate::report::OrphanReport;
@@ -57,6 +57,8 @@ enum Fate {
     Adopted(Box<Adoption>),
     /// kproxide leaves it as it is. Says why, and what users can do.
     Left(String),
+    /// As that, until a person says this word.
+    AwaitsWord(String, String),
 }
 
 impl Planning<'_> {
@@ -70,9 +72,14 @@ impl Planning<'_> {
                     continue;
                 };
                 let orphan = Orphan::new(world, &self.ledger, cluster, *vmid, facts);
+                let mut word = None;
                 let (warning, message) = match self.fate(&orphan) {
                     Fate::Claimed => continue,
                     Fate::Left(why) => (true, why),
+                    Fate::AwaitsWord(why, needed) => {
+                        word = Some(needed);
+                        (true, why)
+                    }
                     Fate::Adopted(adoption) => {
                         let condemned = adoption.is_condemned();
                         let verb = if condemned {
@@ -94,18 +101,27 @@ impl Planning<'_> {
                         (condemned, message)
                     }
                 };
+                let is_proven = word.is_none();
                 self.report.orphans.push(OrphanReport {
                     cluster: cluster.clone(),
                     vmid: *vmid,
                     pool: orphan.pool.clone(),
                     node: orphan.node.map(|node| node.name().clone()),
                     warning,
-                    message: format!(
-                        "VM {vmid} of Proxmox cluster {cluster} is one of kproxide's machines and has lost its NodeClaim: {message}"
-                    ),
+                    word,
+                    message: match is_proven {
+                        true => format!(
+                            "VM {vmid} of Proxmox cluster {cluster} is one of kproxide's machines and has lost its NodeClaim: {message}"
+                        ),
+                        false => format!(
+                            "VM {vmid} of Proxmox cluster {cluster} carries the marker of NodeClaim {}, which there is not: {message}",
+                            facts.name.as_deref().unwrap_or_default()
+                        ),
+                    },
                 });
             }
         }
+        forget_words(&mut self.ledger);
     }
 
     /// Forgets orphans that have a claim again, are gone, or no longer carry our marker.
@@ -212,6 +228,17 @@ impl Planning<'_> {
                     "it has no Node, so its launch has not finished or it has left the cluster"
                         .to_owned()
                 }
+                (Ok(_), Some(node)) if node.facts.ready && !self.may_return(orphan, &node) => {
+                    let word = acknowledgement(orphan.cluster, orphan.vmid, &facts.nonce);
+                    return Fate::AwaitsWord(
+                        format!(
+                            "the Ledger does not know it, and its Node {} is younger than the Ledger. So kproxide has removed this machine and somebody restored it, or it has the marker of another one, or the Ledger is from a backup. kproxide leaves it alone. If you do not want it, remove it by hand. If it is yours, let kproxide take it over: kubectl annotate --overwrite ledger kproxide {}={word}",
+                            node.name(),
+                            keys::ACKNOWLEDGE_ORPHAN,
+                        ),
+                        word,
+                    );
+                }
                 (Ok((facts, class)), Some(node)) if node.facts.ready => {
                     let why = format!("its Node {} is Ready", node.name());
                     let spec = orphan.spec_in_service(&name, pool, facts, class, &node);
@@ -225,6 +252,12 @@ impl Planning<'_> {
             },
         };
         self.condemn(orphan, name, &obstacle)
+    }
+
+    fn may_return(&self, orphan: &Orphan<'_>, node: &NodeView<'_>) -> bool {
+        let vm = (orphan.cluster, orphan.vmid);
+        let nonce = &orphan.facts.nonce;
+        orphan.entry.is_some() || may_return(Some(&self.ledger), node.facts, vm, nonce)
     }
 
     /// The claim must have the VM's name, because the proof of ownership compares them.

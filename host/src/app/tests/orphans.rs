@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use kproxide_simulator::kube::fixtures;
 use kproxide_simulator::pve::VmView;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::{MACHINE, furnished, run};
+use super::{MACHINE, furnished, run, run_with};
+use crate::config::Config;
 use crate::lab::{Lab, Setting, config};
 
 const CLAIMS: &str = "nodeclaims.kproxide.dev";
@@ -153,6 +155,66 @@ async fn f112_all_machines_are_adopted_after_a_restore_that_knows_none_of_them()
         .get("ledgers.kproxide.dev", "", "kproxide")
         .unwrap();
     assert_eq!(ledger["spec"]["entries"].as_array().unwrap().len(), 3);
+}
+
+/// Somebody puts the marker that a machine had onto a VM of his own, which has the machine's number, and a Node of this cluster.
+#[tokio::test(start_paused = true)]
+async fn s8_a_vm_with_the_marker_of_a_removed_machine_is_left_alone_without_a_persons_word() {
+    let lab = served(1).await;
+    let old = machines_of(&lab).remove(0);
+    let pools = "nodepools.kproxide.dev";
+    let none = json!({ "spec": { "limits": { "minNodes": 0 } } });
+    lab.kube.patch(pools, "", "", "workers", none).unwrap();
+    lab.kube
+        .delete("deployments.apps", "default", "web")
+        .unwrap();
+    let config = Config {
+        quarantine: SignedDuration::from_mins(15),
+        ..config("kproxide-0")
+    };
+    run_with(&lab, config, HOUR).await;
+    // Its number has rested.
+    assert_eq!(machines_of(&lab), []);
+    lab.pve.human_clones_vm(9001, old.vmid, &old.name).unwrap();
+    lab.pve.human_sets_pool(old.vmid, Some("k8s")).unwrap();
+    lab.pve
+        .human_edits_description(old.vmid, old.description.as_deref().unwrap())
+        .unwrap();
+    lab.pve.human_starts(old.vmid).unwrap();
+    let written = writes(&lab, old.vmid);
+    run(&lab, HOUR).await;
+    let stands = machines_of(&lab).remove(0);
+    assert!(lab.kube.get("nodes", "", &old.name).is_some());
+    assert_eq!(lab.kube.list(CLAIMS).len(), 0);
+    assert_eq!(writes(&lab, old.vmid), written);
+    assert!(stands.running);
+    let told = orphan_events(&lab);
+    let mut words = told
+        .iter()
+        .filter_map(|note| note.split_once("kproxide.dev/acknowledge-orphan="));
+    let (_, word) = words.next().expect("an Event has the line to type");
+    let word = word.trim_end_matches('"');
+
+    let says = |word: &str| {
+        let word =
+            json!({ "metadata": { "annotations": { "kproxide.dev/acknowledge-orphan": word } } });
+        let ledger = "ledgers.kproxide.dev";
+        lab.kube.patch(ledger, "", "", "kproxide", word).unwrap();
+    };
+    says(&format!("{word}x"));
+    run(&lab, HOUR).await;
+    assert_eq!(lab.kube.list(CLAIMS).len(), 0);
+    says(word);
+    let one = json!({ "spec": { "limits": { "minNodes": 1 } } });
+    lab.kube.patch(pools, "", "", "workers", one).unwrap();
+    run(&lab, MACHINE).await;
+    assert_eq!(machines_of(&lab)[0].incarnation, stands.incarnation);
+    let claims = lab.kube.list(CLAIMS);
+    assert_eq!(claims.len(), 1);
+    assert_eq!(claims[0]["spec"]["adopts"]["condemned"], false);
+    let ledger = lab.kube.get("ledgers.kproxide.dev", "", "kproxide");
+    let ledger = ledger.unwrap();
+    assert_eq!(ledger["metadata"]["annotations"], Value::Null);
 }
 
 #[tokio::test(start_paused = true)]

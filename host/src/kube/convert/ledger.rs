@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use kproxide_planner::facts::LedgerFacts;
 use kproxide_planner::keys;
 
-use super::{Unreadable, record};
+use super::{Unreadable, created, record};
 use crate::kube::crd::{LEDGER_NAME, Ledger};
 use crate::kube::view::CustomView;
 
@@ -19,6 +19,8 @@ pub(crate) fn ledger_facts(ledger: &CustomView<Ledger>) -> Result<LedgerFacts, U
     let version = ledger.metadata.resource_version.as_deref();
     Ok(LedgerFacts {
         resource_version: version.unwrap_or_default().into(),
+        created: Some(created(&ledger.metadata)),
+        orphans_acknowledged: annotation(keys::ACKNOWLEDGE_ORPHAN),
         acknowledged: annotation(keys::ACKNOWLEDGE_REMOVAL),
         anchor_acknowledged: annotation(keys::ACKNOWLEDGE_ANCHOR),
         ..record(ledger, "spec", &ledger.spec)?
@@ -29,10 +31,12 @@ pub(crate) fn ledger_facts(ledger: &CustomView<Ledger>) -> Result<LedgerFacts, U
 pub(crate) fn ledger_object(facts: &LedgerFacts) -> CustomView<Ledger> {
     let mut spec = facts.clone();
     let version = std::mem::take(&mut spec.resource_version);
+    spec.created = None;
     // A person's word outlives our writes for as long as the planner keeps it.
     let words = [
         (keys::ACKNOWLEDGE_REMOVAL, spec.acknowledged.take()),
         (keys::ACKNOWLEDGE_ANCHOR, spec.anchor_acknowledged.take()),
+        (keys::ACKNOWLEDGE_ORPHAN, spec.orphans_acknowledged.take()),
     ];
     let annotations: BTreeMap<String, String> = words
         .into_iter()
@@ -177,6 +181,9 @@ mod tests {
                 }),
             }],
             anchor_acknowledged: Some("lab:9-c".into()),
+            // Of an object that says nothing of its age.
+            created: Some(Timestamp::UNIX_EPOCH),
+            orphans_acknowledged: Some("lab:201:abc".into()),
         };
         let object = ledger_object(&facts);
         for (row, reason) in RemovalReason::ALL.into_iter().enumerate() {

@@ -76,10 +76,11 @@ fn f27_f112_a_machine_whose_node_is_ready_gets_its_claim_back_at_once() {
     let mut scene = Scene::default();
     let vmid = orphaned(&mut scene, "m");
     scene.workers().min_nodes = 1;
-    // Whether the Ledger still knows of it or not.
+    // Whether the Ledger still knows of it, or was lost.
     for is_known in [true, false] {
         if !is_known {
             scene.ledger.entries.clear();
+            scene.ledger.created = Some(at(NOW));
         }
         let plan = planned(&scene, vmid, facts("m"));
         let [adoption] = &plan.adoptions[..] else {
@@ -363,12 +364,51 @@ fn orphans_are_removed_one_at_a_time() {
 }
 
 #[test]
+fn s8_a_machine_with_a_young_node_and_without_a_row_waits_for_the_word_of_its_own_marker() {
+    let mut scene = Scene::default();
+    let vmid = orphaned(&mut scene, "m");
+    scene.ledger.entries.clear();
+    let created = scene.nodes["m"].created;
+    let second = jiff::SignedDuration::from_secs(1);
+    let taken = |scene: &Scene| {
+        let plan = planned(scene, vmid, facts("m"));
+        let words = plan.report.orphans.iter();
+        let words: Vec<String> = words.filter_map(|it| it.word.clone()).collect();
+        let after = plan.ledger.unwrap_or_else(|| scene.ledger.clone());
+        (plan.adoptions.len(), words, after.orphans_acknowledged)
+    };
+    // Of the same second: nobody knows which was first.
+    let word = || vec!["pve:1000:abc".to_owned()];
+    for age in [created, created - second] {
+        scene.ledger.created = Some(age);
+        assert_eq!(taken(&scene), (0, word(), None));
+    }
+    for wrong in [
+        "pve:1000:abd",
+        "pve:1001:abc",
+        "other:1000:abc",
+        "pve:1000:",
+        "abc",
+    ] {
+        scene.ledger.orphans_acknowledged = Some(wrong.into());
+        assert_eq!(taken(&scene), (0, word(), Some(wrong.into())), "{wrong}");
+    }
+    // The word goes with the row. That of another VM stays.
+    scene.ledger.orphans_acknowledged = Some("pve:1001:abc, pve:1000:abc".into());
+    assert_eq!(taken(&scene), (1, Vec::new(), Some("pve:1001:abc".into())));
+    scene.ledger.orphans_acknowledged = None;
+    scene.ledger.created = Some(created + second);
+    assert_eq!(taken(&scene), (1, Vec::new(), None));
+}
+
+#[test]
 fn two_orphans_are_taken_back_in_one_tick_unless_their_names_are_one() {
     let mut scene = Scene::default();
     let first = orphaned(&mut scene, "m");
     let second = orphaned(&mut scene, "n");
     // Their old rows would say which name is whose.
     scene.ledger.entries.clear();
+    scene.ledger.created = Some(at(NOW));
     let planned = |name: &str| {
         let mut twin = facts("n");
         twin.name = Some(name.into());
