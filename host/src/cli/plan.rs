@@ -219,7 +219,7 @@ pub(super) async fn told(
         (None, Some(client)) => {
             Controller::leading(client.clone(), namespace, lease, leader.admin_port).await?
         }
-        (None, None) => return Err(NoAnswer::Nobody(format!("{namespace}/{lease}"))),
+        (None, None) => return Err(NoAnswer::Nobody(format!("{namespace}/{lease}"), None)),
     };
     controller.tell().await
 }

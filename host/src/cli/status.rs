@@ -198,7 +198,10 @@ fn no_answer(args: &StatusArgs, error: &NoAnswer) -> Finding {
         chain(error)
     );
     match error {
-        NoAnswer::Nobody(_) => Finding::error(Group::Kubernetes, object, &NO_LEADER, message),
+        NoAnswer::Nobody(_, renewed) => Finding {
+            since: *renewed,
+            ..Finding::error(Group::Kubernetes, object, &NO_LEADER, message)
+        },
         NoAnswer::Forbidden { .. }
         | NoAnswer::Refused { .. }
         | NoAnswer::Silent(..)

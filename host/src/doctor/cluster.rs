@@ -35,6 +35,9 @@ const LISTED: [&str; 8] = [
     "csinodes",
 ];
 
+/// Which VMs and Nodes are of machines.
+const BOOKS: [&str; 2] = ["nodeclaims", "ledgers"];
+
 /// Kinds of objects that the chart makes, and that Helm never deletes.
 const KEPT: [&str; 3] = ["ProxmoxCluster", "NodeClass", "NodePool"];
 
@@ -56,6 +59,8 @@ pub(super) struct Seen {
     pub(super) drivers: BTreeSet<String>,
     /// Objects of ours that Helm has made.
     pub(super) of_helm: Vec<OfHelm>,
+    /// NodeClaims and the Ledger were listed, if there are any.
+    pub(super) has_books: bool,
 }
 
 pub(super) struct OfHelm {
@@ -89,7 +94,10 @@ pub(super) async fn read(sources: &Sources) -> Result<Read, NoKubernetes> {
     };
     let mut read = Read {
         world: World::default(),
-        seen: Seen::default(),
+        seen: Seen {
+            has_books: sources.kube.is_some(),
+            ..Seen::default()
+        },
         connections: BTreeMap::new(),
         findings: Vec::new(),
     };
@@ -123,6 +131,7 @@ pub(super) async fn read(sources: &Sources) -> Result<Read, NoKubernetes> {
             Err(NotListed::Undefined) => {}
             Err(NotListed::Forbidden(why) | NotListed::Failed(why)) => {
                 let group = Group::Kubernetes;
+                read.seen.has_books &= !BOOKS.contains(&resource);
                 let finding = Finding::error(group, resource, &reasons::NOT_LISTED, why);
                 read.findings.push(finding);
             }

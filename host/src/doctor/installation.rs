@@ -17,7 +17,7 @@ use crate::judge::{named, reasons};
 use crate::kube::access::Account;
 use crate::kube::client::Client;
 use crate::policy::{PolicyFiles, mounted};
-use crate::whatif::holder;
+use crate::whatif::{holder, renewed};
 
 /// By so much the clocks of a replica and of the API server may differ.
 const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_secs(60);
@@ -227,8 +227,11 @@ impl Installation {
         let lease = self.flag("name", name);
         let object = named("Lease", format!("{namespace}/{lease}"));
         let path = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{lease}");
+        let lease = get(kube, &path).await;
         let now = kube.server_time();
-        let finding = match get(kube, &path).await {
+        // A change of the leader takes some seconds.
+        let since = lease.as_ref().and_then(|(_, lease)| renewed(lease));
+        let finding = match lease {
             Some((200, lease)) if holder(&lease).is_none() => "nobody holds it",
             Some((200, lease)) if now.is_some_and(|now| has_expired(&lease, now)) => {
                 "its holder has not renewed it in time"
@@ -244,8 +247,13 @@ impl Installation {
             Some(_) | None => return,
         };
         let command = format!("kubectl get pods,leases --namespace {namespace}");
-        let finding = Finding::error(group, object, &reasons::NO_LEADER, finding);
-        self.findings.push(finding.typing([command]));
+        let finding = Finding {
+            since,
+            ..Finding::error(group, object, &reasons::NO_LEADER, finding)
+        };
+        if now.is_none_or(|now| finding.is_ripe(now)) {
+            self.findings.push(finding.typing([command]));
+        }
     }
 
     /// Why no pod of the controller has a Node: Node by Node, and in the scheduler's words.

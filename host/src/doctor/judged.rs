@@ -18,6 +18,7 @@ pub(super) async fn judge(
     world: &World,
     looks: &[Look],
     key_problem: Option<&String>,
+    sees_books: bool,
 ) -> Vec<Finding> {
     // No policy is asked but for its settings: what they would answer keeps nobody from making machines.
     let used = policies::used(world);
@@ -39,7 +40,7 @@ pub(super) async fn judge(
         refusals: &sources.policies.refusals(),
         unfit: &unfit,
         held_up: &BTreeMap::new(),
-        sees_books: sources.kube.is_some(),
+        sees_books,
         now,
     };
     let mut findings = judge::judge(world, &known);

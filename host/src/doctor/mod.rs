@@ -83,7 +83,7 @@ pub async fn examine(
     for look in &looks {
         world.apply(look.delta());
     }
-    findings.extend(judged::judge(sources, &world, &looks, key.as_ref()).await);
+    findings.extend(judged::judge(sources, &world, &looks, key.as_ref(), seen.has_books).await);
     // One that cannot be used is not in the world either, and has its own finding.
     if world.pools().is_empty() && !findings.iter().any(|it| it.object.starts_with("NodePool")) {
         findings.push(Finding::error(

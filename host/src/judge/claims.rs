@@ -110,9 +110,6 @@ fn of_condition(
 
 /// What a person can type, where it follows from what is known here. The message has the rest.
 fn command(world: &World, claim: &ClaimFacts, kind: Condition) -> Option<String> {
-    if kind == Condition::ProtectedVM {
-        return Some(format!("qm set {} --protection 0", claim.spec.vmid));
-    }
     let server = claim.hypervisor();
     let cluster = &claim.spec.cluster;
     let inventory = world.inventories().get(cluster);

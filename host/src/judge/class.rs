@@ -11,17 +11,30 @@ use kproxide_planner::refusal::{Refusal, grouped};
 use kproxide_planner::world::World;
 
 use super::room::nowhere;
-use super::{Finding, Group, Reason, clusters_of, listed, named, reasons, together};
+use super::{
+    Finding, Group, Level, Reason, Stops, clusters_of, in_words, is_down, listed, named, reasons,
+    together,
+};
 
-/// The condition Ready. `join_problems`: why files of join scripts cannot be read.
-pub(super) fn ready_of(
-    name: &ClassName,
-    facts: &ClassFacts,
-    world: &World,
-    clones: &Clones<'_>,
-    offers: &[Offer<'_>],
-    join_problems: &BTreeMap<Arc<str>, String>,
-) -> Finding {
+/// What a class depends on.
+pub(super) struct Sight<'a> {
+    pub(super) world: &'a World,
+    pub(super) clones: &'a Clones<'a>,
+    pub(super) offers: &'a [Offer<'a>],
+    pub(super) clusters: &'a BTreeMap<ClusterName, Finding>,
+    /// Why files of join scripts cannot be read.
+    pub(super) join_problems: &'a BTreeMap<Arc<str>, String>,
+}
+
+/// The condition Ready.
+pub(super) fn ready_of(name: &ClassName, facts: &ClassFacts, sight: &Sight<'_>) -> Finding {
+    let Sight {
+        world,
+        clones,
+        offers,
+        join_problems,
+        ..
+    } = *sight;
     let group = Group::Configuration;
     let object = || named("NodeClass", name);
     let not_ready =
@@ -31,8 +44,18 @@ pub(super) fn ready_of(
         ..Finding::ok(group, object(), message)
     };
     if facts.existence.deleting_since.is_some() {
-        let reason = &reasons::BEING_DELETED;
-        return Finding::warning(group, object(), reason, going(name, world));
+        let finding =
+            Finding::warning(group, object(), &reasons::BEING_DELETED, going(name, world));
+        let mut pools = world.pools().values();
+        let is_used = pools.any(|pool| pool.class == *name && pool.going_since().is_none());
+        return match is_used {
+            true => Finding {
+                level: Level::Error,
+                stops: Stops::Launches,
+                ..finding
+            },
+            false => finding,
+        };
     }
     if let Some(problem) = &facts.problem {
         return not_ready(&reasons::INVALID_SETTINGS, problem.clone());
@@ -56,6 +79,15 @@ pub(super) fn ready_of(
         return unknown(
             "no Proxmox cluster has answered yet, so kproxide has not looked for the template",
         );
+    }
+    let known = clusters.iter();
+    let known = known.filter_map(|name| Some((*name, sight.clusters.get(*name)?)));
+    let lost: Vec<_> = known
+        .filter(|(_, it)| is_down(it) && it.stops == Stops::All)
+        .collect();
+    if lost.len() == clusters.len() {
+        let finding = not_ready(&reasons::NO_USABLE_CLUSTER, in_words(&lost));
+        return finding.following_all(lost.iter().map(|(_, it)| *it));
     }
     let none = Vec::new();
     let sites = clones.get(name).unwrap_or(&none).iter();

@@ -4,7 +4,7 @@ use std::fmt;
 
 use jiff::Timestamp;
 use serde::ser::SerializeStruct as _;
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::reasons::{self, Reason, Stops};
 use crate::kube::crd::ConditionStatus;
@@ -146,6 +146,17 @@ impl Finding {
         }
     }
 
+    /// It is so because all of these are, and is said once each of them is.
+    #[must_use]
+    pub(super) fn following_all<'f>(self, causes: impl IntoIterator<Item = &'f Self>) -> Self {
+        let causes = causes.into_iter().filter(|it| it.level != Level::Ok);
+        let after = causes.map(|cause| cause.after).max();
+        Self {
+            after: after.unwrap_or(self.after),
+            ..self
+        }
+    }
+
     /// What to do where the message has no command.
     pub fn remedy(&self) -> &'static str {
         match self.level {
@@ -230,10 +241,14 @@ impl<'de> Deserialize<'de> for Finding {
             seen_from: Option<String>,
         }
         let written = Written::deserialize(deserializer)?;
-        let reason = reasons::of(&written.reason).ok_or_else(|| {
-            let reason = &written.reason;
-            de::Error::custom(format_args!("this kproxide knows no reason {reason}"))
-        })?;
+        // A newer controller may know more. Its words are shown all the same.
+        let (reason, message) = match reasons::of(&written.reason) {
+            Some(reason) => (reason, written.message),
+            None => {
+                let message = format!("{}: {}", written.reason, written.message);
+                (&reasons::OTHER, message)
+            }
+        };
         Ok(Self {
             stops: written.stops,
             commands: written.commands,
@@ -245,8 +260,27 @@ impl<'de> Deserialize<'de> for Finding {
                 written.group,
                 written.object,
                 reason,
-                written.message,
+                message,
             )
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_of_a_newer_controller_is_shown_with_its_words() {
+        let finding = Finding::error(Group::Proxmox, "VM/home/201", &reasons::ORPHAN, "words");
+        let written = serde_json::to_string(&finding).unwrap();
+        let read: Finding = serde_json::from_str(&written).unwrap();
+        assert_eq!((read.reason.word, &*read.message), ("Orphan", "words"));
+        let newer = written.replace("\"Orphan\"", "\"Haunted\"");
+        let read: Finding = serde_json::from_str(&newer).unwrap();
+        assert_eq!(
+            (read.reason.word, &*read.message, read.level, read.stops),
+            ("Other", "Haunted: words", finding.level, finding.stops)
+        );
     }
 }

@@ -7,6 +7,7 @@ pub mod reasons;
 mod claims;
 mod class;
 mod cluster;
+mod controller;
 mod machines;
 mod nodes;
 mod pool;
@@ -70,7 +71,7 @@ pub struct Known<'a> {
     pub unfit: &'a Unfit,
     /// What keeps NodeClaims from going on, and since when.
     pub held_up: &'a BTreeMap<ClaimName, Waits>,
-    /// The Ledger is seen. Without it nobody knows which VMs are machines.
+    /// NodeClaims and the Ledger were listed. Otherwise nobody knows which VMs and Nodes are of machines.
     pub sees_books: bool,
     pub now: Timestamp,
 }
@@ -86,7 +87,14 @@ pub fn judge(world: &World, known: &Known<'_>) -> Vec<Finding> {
     let clones = clones(world);
     let offers = offers(world, known.now);
     let classes = world.classes().iter().map(|(name, facts)| {
-        let ready = class::ready_of(name, facts, world, &clones, &offers, known.join_problems);
+        let sight = class::Sight {
+            world,
+            clones: &clones,
+            offers: &offers,
+            clusters: &clusters,
+            join_problems: known.join_problems,
+        };
+        let ready = class::ready_of(name, facts, &sight);
         (name.clone(), ready)
     });
     let classes: BTreeMap<_, _> = classes.collect();
@@ -109,12 +117,13 @@ pub fn judge(world: &World, known: &Known<'_>) -> Vec<Finding> {
         .chain(classes.into_values())
         .collect();
     all.extend(pools);
+    all.extend(controller::check(world));
     all.extend(token::check(world, known));
     all.extend(machines::check(known.report));
     all.extend(room::check(world, &offers, known.sees_books));
     all.extend(servers::check(world));
     all.extend(claims::check(world, known.held_up, known.now));
-    all.extend(nodes::check(world));
+    all.extend(nodes::check(world, known.sees_books));
     all
 }
 
@@ -122,7 +131,8 @@ pub fn judge(world: &World, known: &Known<'_>) -> Vec<Finding> {
 /// And servers, unless they are `assumed`.
 pub(crate) fn of_machines(world: &World, assumed: bool) -> Vec<Finding> {
     let mut all = claims::check(world, &BTreeMap::new(), Timestamp::UNIX_EPOCH);
-    all.extend(nodes::check(world));
+    // kproxide makes the Ledger as soon as it runs: without one the lists are not whole.
+    all.extend(nodes::check(world, world.ledger().is_some()));
     if !assumed {
         all.extend(servers::check(world));
     }
@@ -165,6 +175,15 @@ fn is_down(finding: &Finding) -> bool {
 /// Machines of the pool may be in that Proxmox cluster.
 pub(crate) fn uses(pool: &PoolFacts, cluster: &ClusterName) -> bool {
     pool.clusters.is_empty() || pool.clusters.contains(cluster)
+}
+
+/// What keeps these Proxmox clusters from being used.
+fn in_words(down: &[(&ClusterName, &Finding)]) -> String {
+    let texts = down.iter();
+    together(texts.map(|(name, judged)| {
+        let (reason, message) = (judged.reason.word, &judged.message);
+        format!("ProxmoxCluster {name} ({reason}): {message}")
+    }))
 }
 
 /// Texts as one, each once.

@@ -1,39 +1,45 @@
 //! Nodes that a person should look at.
 
+use std::collections::BTreeSet;
+
 use kproxide_planner::claim::Phase;
-use kproxide_planner::facts::{Taint, TaintEffect};
+use kproxide_planner::facts::{EntryState, Taint, TaintEffect};
 use kproxide_planner::keys::{CLAIM, UNREGISTERED_TAINT};
 use kproxide_planner::taints::is_passing;
 use kproxide_planner::world::World;
 
 use super::{Finding, Group, named, reasons};
 
-pub(super) fn check(world: &World) -> Vec<Finding> {
-    let mut findings = without_claim(world);
+pub(super) fn check(world: &World, sees_books: bool) -> Vec<Finding> {
+    let mut findings = match sees_books {
+        true => without_claim(world),
+        false => Vec::new(),
+    };
     findings.extend(set_aside(world));
     findings
 }
-/// Nodes with our label, our taint or the name of a VM in our Proxmox pool, and no claim.
+
+/// Nodes with our label, our taint or the name of a VM in our Proxmox pool, and no claim. A machine that has lost its claim
+/// has a row in the Ledger, and is another finding.
 fn without_claim(world: &World) -> Vec<Finding> {
-    let is_claimed = |name: &str| {
-        let mut claims = world.claims().iter();
-        claims.any(|(claim, facts)| {
-            let node = world.node_of(facts);
-            claim.as_str() == name || node.is_some_and(|node| node.name().as_str() == name)
-        })
-    };
-    let is_vm = |name: &str| {
-        let mut inventories = world.inventories().iter();
-        inventories.any(|(cluster, inventory)| {
-            let pool = world.clusters().get(cluster).map(|facts| &facts.pool);
-            let mut guests = inventory.guests.values();
-            guests.any(|guest| {
-                guest.name.as_deref() == Some(name)
-                    && guest.pool.as_ref() == pool
-                    && !guest.template
-            })
-        })
-    };
+    let rows = world.ledger().into_iter().flat_map(|it| &it.entries);
+    let of_machines = rows.filter(|row| match row.state {
+        EntryState::Reserved { .. } | EntryState::Live => true,
+        EntryState::Quarantined { .. } => false,
+    });
+    let in_books: BTreeSet<&str> = of_machines.map(|row| row.claim.as_str()).collect();
+    let of_vms = world.inventories().iter().flat_map(|(cluster, inventory)| {
+        let pool = world.clusters().get(cluster).map(|facts| &facts.pool);
+        let guests = inventory.guests.values();
+        let ours = guests.filter(move |it| it.pool.as_ref() == pool && !it.template);
+        ours.filter_map(|guest| guest.name.as_deref())
+    });
+    let of_vms: BTreeSet<&str> = of_vms.collect();
+    let of_claims = world.claims().iter().flat_map(|(name, facts)| {
+        let node = world.node_of(facts).map(|node| node.name().as_str());
+        [Some(name.as_str()), node].into_iter().flatten()
+    });
+    let of_claims: BTreeSet<&str> = of_claims.collect();
     let mut findings = Vec::new();
     for node in world.nodes() {
         let name = node.name().as_str();
@@ -42,17 +48,16 @@ fn without_claim(world: &World) -> Vec<Finding> {
         let is_tainted = is_tainted
             .clone()
             .any(|taint| &*taint.key == UNREGISTERED_TAINT);
-        let of_label = label.is_some_and(|claim| {
-            let mut claims = world.claims().keys();
-            !claims.any(|it| it.as_str() == &**claim)
-        });
-        let sign = match (of_label, is_tainted, is_vm(name)) {
+        let of_label = label.is_some_and(|claim| !of_claims.contains(claim.as_str()));
+        let sign = match (of_label, is_tainted, of_vms.contains(name)) {
             (true, _, _) => format!("has the label {CLAIM}"),
             (false, true, _) => format!("has the taint {UNREGISTERED_TAINT}"),
             (false, false, true) => "is a VM of the Proxmox pool".to_owned(),
             (false, false, false) => continue,
         };
-        if is_claimed(name) {
+        let label = label.map(String::as_str);
+        let is_machine = |name: &str| of_claims.contains(name) || in_books.contains(name);
+        if is_machine(name) || label.is_some_and(|claim| in_books.contains(claim)) {
             continue;
         }
         let text = format!(

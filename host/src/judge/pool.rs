@@ -13,8 +13,8 @@ use kproxide_planner::world::World;
 
 use super::room::nowhere;
 use super::{
-    Failures, Finding, Group, Known, Level, Reason, Stops, is_down, is_ready, named, reasons,
-    together, uses,
+    Failures, Finding, Group, Known, Level, Reason, Stops, in_words, is_down, is_ready, named,
+    reasons, together, uses,
 };
 use crate::policy::{Instead, Refusal};
 
@@ -106,54 +106,72 @@ fn left_behind(name: &PoolName, world: &World) -> Option<Finding> {
     ))
 }
 
+/// Of all that is wrong what stops most, and of those that stop alike the first.
 fn ready_of(name: &PoolName, pool: &PoolFacts, around: &Around<'_>) -> Finding {
     let report = around.known.report;
-    // Above all else: it wants a person.
-    if let Some(frozen) = &report.frozen {
+    let frozen = report.frozen.as_ref().map(|frozen| {
         let finding = not_ready(name, &reasons::FROZEN, &*frozen.message);
-        return finding.typing(frozen.commands.clone());
-    }
+        finding.typing(frozen.commands.clone())
+    });
     let of_pool = report.anchors.iter();
     let of_pool = of_pool.filter(|it| uses(pool, &it.cluster) && is_known(it, around.world));
     let worst = of_pool.max_by_key(|anchor| anchor.trouble);
-    if let Some(anchor) = worst.filter(|it| it.trouble == AnchorTrouble::Foreign) {
+    let foreign = worst.filter(|it| it.trouble == AnchorTrouble::Foreign);
+    let foreign = foreign.map(|anchor| {
         let finding = not_ready(name, &reasons::ANCHOR_FOREIGN, &*anchor.message);
-        return finding.typing(anchor.commands.clone());
-    }
-    if let Some(judged) = settings(name, pool, around) {
-        return judged;
-    }
-    if let Some(judged) = clusters(name, pool, around) {
-        return judged;
-    }
+        finding.typing(anchor.commands.clone())
+    });
+    let unproven = worst.filter(|it| it.trouble == AnchorTrouble::Unproven);
+    let unproven =
+        unproven.map(|anchor| not_ready(name, &reasons::ANCHOR_UNPROVEN, &*anchor.message));
+    let settings = settings(name, pool, around);
+    let found = match pool.existence.deleting_since {
+        // What else keeps it from making machines matters no more.
+        Some(_) => vec![frozen, foreign, settings],
+        None => vec![
+            frozen,
+            foreign,
+            settings,
+            clusters(name, pool, around),
+            nowhere_of(name, pool, around),
+            failing(name, around),
+            failed_policies(name, around),
+            unproven,
+        ],
+    };
+    let rank = |finding: &Finding| match finding.stops {
+        // What it follows from stops launches.
+        Stops::Follows => Stops::Launches,
+        stops => stops,
+    };
+    let found = found.into_iter().flatten().min_by_key(rank);
+    found.unwrap_or_else(|| finding(name, Level::Ok, &reasons::READY, String::new()))
+}
+
+fn nowhere_of(name: &PoolName, pool: &PoolFacts, around: &Around<'_>) -> Option<Finding> {
     let here = around.offers.iter();
     let here = here.filter(|it| *it.class == pool.class && uses(pool, &it.hypervisor.cluster));
-    if let Some(it) = nowhere(here) {
-        return Finding {
-            after: it.after,
-            ..not_ready(name, it.reason, it.message)
-        };
-    }
-    if let Some(last) = around.failing.get(name) {
-        return not_ready(
-            name,
-            &reasons::LAUNCHES_FAIL,
-            format!(
-                "the last 3 launches of this NodePool failed. kproxide tries again, ever more slowly, and the first machine that comes into service ends this. See `kubectl get events` for what failed. The last failure: {last}"
-            ),
-        );
-    }
-    if let Some(failure) = around.failures.get(name) {
-        return Finding {
-            stops: Stops::Nothing,
-            ..not_ready(name, &reasons::POLICY_FAILED, failure)
-        };
-    }
-    // While an anchor is only watched, the pool still makes machines. So this comes after the pool's own problems.
-    match worst.filter(|it| it.trouble == AnchorTrouble::Unproven) {
-        Some(anchor) => not_ready(name, &reasons::ANCHOR_UNPROVEN, &*anchor.message),
-        None => finding(name, Level::Ok, &reasons::READY, String::new()),
-    }
+    let it = nowhere(here)?;
+    Some(Finding {
+        after: it.after,
+        ..not_ready(name, it.reason, it.message)
+    })
+}
+
+fn failing(name: &PoolName, around: &Around<'_>) -> Option<Finding> {
+    let last = around.failing.get(name)?;
+    let text = format!(
+        "the last 3 launches of this NodePool failed. kproxide tries again, ever more slowly, and the first machine that comes into service ends this. See `kubectl get events` for what failed. The last failure: {last}"
+    );
+    Some(not_ready(name, &reasons::LAUNCHES_FAIL, text))
+}
+
+fn failed_policies(name: &PoolName, around: &Around<'_>) -> Option<Finding> {
+    let failure = around.failures.get(name)?;
+    Some(Finding {
+        stops: Stops::Nothing,
+        ..not_ready(name, &reasons::POLICY_FAILED, failure)
+    })
 }
 
 /// What is wrong with the pool, or with what it names.
@@ -336,15 +354,7 @@ fn clusters(name: &PoolName, pool: &PoolFacts, around: &Around<'_>) -> Option<Fi
     }
     let reason = &reasons::NO_USABLE_CLUSTER;
     let finding = not_ready(name, reason, in_words(&down));
-    Some(finding.following(down.iter().map(|(_, it)| *it)))
-}
-
-fn in_words(down: &[(&ClusterName, &Finding)]) -> String {
-    let texts = down.iter();
-    together(texts.map(|(name, judged)| {
-        let (reason, message) = (judged.reason.word, &judged.message);
-        format!("ProxmoxCluster {name} ({reason}): {message}")
-    }))
+    Some(finding.following_all(down.iter().map(|(_, it)| *it)))
 }
 
 /// One of several Proxmox clusters cannot be used, or an older file of a policy decides than the one that lies there.

@@ -290,7 +290,7 @@ reasons! {
     HYPERVISOR_OFFLINE "HypervisorOffline" SERVER False Machine 0
         "Proxmox says that the server is offline. kproxide makes no machine there, and does nothing to those that are there."
         "Start the server. If it will not come back, examples/manual/stops.md says how its machines are replaced."
-    HYPERVISOR_SILENT "HypervisorSilent" SERVER False Machine 0
+    HYPERVISOR_SILENT "HypervisorSilent" SERVER False Machine 60
         "Proxmox says that the server is online, but its daemons do not answer."
         "Restart pveproxy and pvedaemon on it."
     ORPHAN "Orphan" SAID False Nothing 0
@@ -351,7 +351,7 @@ reasons! {
     // What only doctor looks for.
 
     // Kubernetes.
-    NOT_LISTED "NotListed" DOCTOR False Nothing 0
+    NOT_LISTED "NotListed" SAID False Nothing 0
         "Kubernetes does not list objects that doctor has to see."
         "Ask as somebody who may read them, or in the pod."
     DEFINITION_MISSING "DefinitionMissing" DOCTOR False All 0
@@ -375,13 +375,19 @@ reasons! {
     CLOCK_OFF "ClockOff" SAID False Removals 0
         "The clock here and that of the API server differ, so kproxide would remove nothing."
         "Set the clock by NTP."
-    NO_LEADER "NoLeader" DOCTOR False All 0
+    WATCH_FAILS "WatchFails" SAID False Removals 60
+        "A watch of the API server fails, so kproxide does not know which pods are on a Node and which may leave."
+        "kproxide tries again by itself. Its log has the error."
+    NO_LEADER "NoLeader" SAID False All 30
         "No replica of kproxide leads, so nothing is done."
         "`kubectl get pods --all-namespaces` shows whether its pod runs."
-    LEADER_SILENT "LeaderSilent" DOCTOR False All 0
+    OTHER "Other" SAID False Nothing 0
+        "The controller is of another version, and says something for which this command has no word. The message begins with its reason."
+        "Use the command of the controller's version."
+    LEADER_SILENT "LeaderSilent" SAID False Nothing 0
         "The replica that leads does not answer `kproxide status` and `explain`."
         "Look at its pod, or give --admin an address."
-    NO_POOL "NoPool" SAID False Launches 0
+    NO_POOL "NoPool" DOCTOR False Launches 0
         "There is no NodePool, so kproxide makes no machine."
         "Give nodePools in the values of the chart, or apply one."
 

@@ -28,10 +28,15 @@ pub(super) fn nowhere<'o, 'w: 'o>(
     }
     let open: Vec<&&Offer<'_>> = offers.iter().filter(|it| is_open(it)).collect();
     // Each server once, with what it says of the size that it is nearest to: the last one of the list.
+    let clusters: BTreeSet<_> = offers.iter().map(|it| &it.hypervisor.cluster).collect();
     let mut by_server: BTreeMap<String, String> = BTreeMap::new();
     for offer in &offers {
+        let server = match clusters.len() {
+            1 => offer.hypervisor.name.to_string(),
+            _ => offer.hypervisor.to_string(),
+        };
         if let Some(refusal) = &offer.refusal {
-            by_server.insert(offer.hypervisor.name.to_string(), refusal.to_string());
+            by_server.insert(server, refusal.to_string());
         }
     }
     let why = grouped(by_server);
@@ -77,7 +82,6 @@ fn is_of_cluster(offer: &Offer<'_>) -> bool {
     )
 }
 
-/// `sees_books`: the Ledger is seen, not only the values of a chart.
 pub(super) fn check(world: &World, all: &[Offer<'_>], sees_books: bool) -> Vec<Finding> {
     let mut findings = sizes(all);
     findings.extend(not_everywhere(all));
@@ -191,7 +195,6 @@ fn not_everywhere(all: &[Offer<'_>]) -> Vec<Finding> {
                     | Refusal::StorageLocal { .. }
                     | Refusal::NotLinkable { .. }
                     | Refusal::NotBase { .. }
-                    | Refusal::Silent(_)
             )
         )
     };

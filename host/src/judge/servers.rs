@@ -5,7 +5,7 @@ use kproxide_planner::ids::{ClusterName, HypervisorId};
 use kproxide_planner::planning::Offer;
 use kproxide_planner::world::World;
 
-use super::{Finding, Group, Level, listed, named, reasons};
+use super::{Finding, Group, Level, Stops, listed, named, reasons};
 
 /// A server that is in maintenance is as somebody wishes, and one that machines may not be on concerns nobody as long as none is there.
 pub(super) fn check(world: &World) -> Vec<Finding> {
@@ -68,7 +68,11 @@ fn of_server(
         reason,
         message,
     );
-    Some(finding.typing(off))
+    let stops = match machines {
+        [] => Stops::Nothing,
+        [_, ..] => finding.stops,
+    };
+    Some(Finding { stops, ..finding }.typing(off))
 }
 
 /// Only a person knows that a server will not come back.

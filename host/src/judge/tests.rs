@@ -5,7 +5,7 @@ use super::*;
 /// Nothing is known beside the world.
 #[derive(Default)]
 pub(crate) struct Quiet {
-    report: Report,
+    pub(crate) report: Report,
     lacking: BTreeMap<ClusterName, Lacking>,
     texts: BTreeMap<ClusterName, String>,
     paths: BTreeMap<Arc<str>, String>,

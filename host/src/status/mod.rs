@@ -189,7 +189,8 @@ impl Screen {
             kept,
             ..
         } = Answer::of(scene, plan);
-        let (troubles, soon) = order::ordered(&findings, world, &plan.report, scene.now);
+        let said = order::Said::of(objects, scene.now);
+        let (troubles, soon) = order::ordered(&findings, world, &plan.report, &said);
         let keeping = order::keeping(world, &plan.report);
         let pods = pending.iter().filter(|row| row.outcome == Outcome::NoHelp);
         let example = pods.flat_map(|row| row.pods.first()).next();
@@ -212,7 +213,7 @@ impl Screen {
             at: scene.now,
             source,
             computed: is_computed,
-            pools: rows::pools(world, &findings),
+            pools: rows::pools(world, &findings, &said),
             policies: rows::policies(objects),
             hypervisors: match scene.assumes_hypervisors {
                 false => rows::hypervisors(world, &findings, scene.now),

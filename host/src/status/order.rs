@@ -1,24 +1,67 @@
 //! Which trouble comes first: what stops work, by what it stops, and whether pods wait for it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use kproxide_planner::report::Report;
 use kproxide_planner::world::World;
 
-use crate::judge::{Finding, Level, Stops, kept_waiting, named, reasons, uses};
+use crate::judge::reasons::READY_CONDITION;
+use crate::judge::{Finding, Level, Reason, Stops, kept_waiting, named, reasons, uses};
+use crate::kube::manifest::Object;
+
+/// What is said by now: what was so for long enough, and what the object says of itself already. A new leader counts anew, and
+/// an outage of yesterday is no news to anybody.
+pub(super) struct Said {
+    now: Timestamp,
+    /// Of each object, whether its condition Ready is True.
+    ready: BTreeMap<String, bool>,
+}
+
+impl Said {
+    pub(super) fn of(objects: &[Object], now: Timestamp) -> Self {
+        let ready = objects.iter().filter_map(|object| {
+            let conditions = object.value["status"]["conditions"].as_array()?;
+            let ready = conditions.iter().find(|it| it["type"] == READY_CONDITION)?;
+            let is_ready = match ready["status"].as_str()? {
+                "True" => true,
+                "False" => false,
+                _ => return None,
+            };
+            Some((named(object.kind(), object.name()), is_ready))
+        });
+        Self {
+            now,
+            ready: ready.collect(),
+        }
+    }
+
+    pub(super) fn is_said(&self, finding: &Finding) -> bool {
+        let is_of_ready = finding
+            .condition()
+            .is_some_and(|(kind, _)| kind == READY_CONDITION);
+        let stands = is_of_ready && self.ready.get(&finding.object) == Some(&false);
+        stands || finding.is_ripe(self.now)
+    }
+
+    pub(super) fn is_ready(&self, object: &str) -> bool {
+        self.ready.get(object) == Some(&true)
+    }
+}
 
 /// Those that are said now, the first one to mend first, and those that may end by themselves before they are said.
 pub(super) fn ordered(
     findings: &[Finding],
     world: &World,
     report: &Report,
-    now: Timestamp,
+    by_now: &Said,
 ) -> (Vec<Finding>, Vec<Finding>) {
     let bad = findings.iter().filter(|it| it.is_trouble()).cloned();
-    let (mut said, mut soon): (Vec<_>, Vec<_>) = bad.partition(|it| it.is_ripe(now));
+    let (mut said, mut soon): (Vec<_>, Vec<_>) = bad.partition(|it| by_now.is_said(it));
     // What else is waited for is no silence, and mostly somebody is at work.
-    soon.retain(|it| *it.reason == reasons::UNREACHABLE);
+    let is_silence =
+        |reason: &Reason| [&reasons::UNREACHABLE, &reasons::HYPERVISOR_SILENT].contains(&reason);
+    soon.retain(|it| is_silence(it.reason));
     let keeping = keeping(world, report);
     said.sort_by(|a, b| {
         let by_rank = rank(a, &keeping).cmp(&rank(b, &keeping));

@@ -7,6 +7,7 @@ use kproxide_planner::planning::{Offer, free, offers};
 use kproxide_planner::refusal::Refusal;
 use kproxide_planner::world::World;
 
+use super::order::Said;
 use super::{Decided, Hypervisor, HypervisorSize, Machine, Policy, Pool};
 use crate::decisions::Decision;
 use crate::judge::{Finding, Level, named, reasons};
@@ -15,17 +16,18 @@ use crate::kube::manifest::Object;
 /// Decisions that are shown.
 const MOST_DECISIONS: usize = 5;
 
-pub(super) fn pools(world: &World, findings: &[Finding]) -> Vec<Pool> {
+pub(super) fn pools(world: &World, findings: &[Finding], said: &Said) -> Vec<Pool> {
     let pools = world.pools().iter().map(|(name, facts)| {
         let of_pool = || world.claims().values().filter(|it| it.spec.pool == *name);
         let object = named("NodePool", name);
         let about = || findings.iter().filter(|it| it.object == object);
-        let bad = about().filter(|it| it.level != Level::Ok || *it.reason == reasons::PAUSED);
+        let bad = about().filter(|it| said.is_said(it));
+        let bad = bad.filter(|it| it.level != Level::Ok || *it.reason == reasons::PAUSED);
         let mut state: Vec<String> = bad.map(|it| it.reason.word.to_owned()).collect();
         state.dedup();
         if state.is_empty() {
             let is_ready = |it: &Finding| *it.reason == reasons::READY;
-            let word = match about().any(is_ready) {
+            let word = match about().any(is_ready) || said.is_ready(&object) {
                 true => reasons::READY.word,
                 false => reasons::UNKNOWN.word,
             };

@@ -384,8 +384,8 @@ fn findings(scene: &Scene, plan: &Plan) -> Vec<Finding> {
             join_problems: &BTreeMap::new(),
             refusals: &BTreeMap::new(),
             unfit: &Unfit::default(),
+            sees_books: scene.world.ledger().is_some(),
             held_up: &BTreeMap::new(),
-            sees_books: true,
             now: scene.now,
         };
         judge::judge(&scene.world, &known)

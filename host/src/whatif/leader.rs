@@ -4,6 +4,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use serde_json::Value;
 
 use super::SavedWorld;
@@ -35,7 +36,7 @@ pub enum Controller {
 #[derive(Debug, thiserror::Error)]
 pub enum NoAnswer {
     #[error("no replica of kproxide leads: nobody holds the Lease {0}")]
-    Nobody(String),
+    Nobody(String, Option<Timestamp>),
     #[error("{message}\n\n{}", needed(.namespace))]
     Forbidden { message: String, namespace: String },
     #[error("{asked} answers {status}: {message}")]
@@ -57,7 +58,7 @@ impl NoAnswer {
     pub fn brief(&self) -> String {
         match self {
             Self::Forbidden { message, .. } => message.clone(),
-            Self::Nobody(_)
+            Self::Nobody(..)
             | Self::Refused { .. }
             | Self::Silent(..)
             | Self::Unreadable(..)
@@ -113,7 +114,8 @@ impl Controller {
             other => other?,
         };
         let Some(pod) = holder(&held) else {
-            return Err(NoAnswer::Nobody(format!("{namespace}/{lease}")));
+            let lease_name = format!("{namespace}/{lease}");
+            return Err(NoAnswer::Nobody(lease_name, renewed(&held)));
         };
         Ok(Self::Pod {
             namespace: namespace.to_owned(),
@@ -197,6 +199,11 @@ pub(crate) fn holder(lease: &Value) -> Option<&str> {
     let pod = holder.rsplit_once('_').map_or(holder, |(pod, _)| pod);
     // Part of a path, and written by whoever may write the Lease.
     is_path_part(pod).then_some(pod)
+}
+
+/// When its last holder held it last.
+pub(crate) fn renewed(lease: &Value) -> Option<Timestamp> {
+    lease["spec"]["renewTime"].as_str()?.parse().ok()
 }
 
 /// What the API server said, or the pod behind it.

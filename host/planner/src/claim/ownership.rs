@@ -79,8 +79,12 @@ impl Mismatch {
             Self::OutOfRange => "widen vmidRange, or remove the VM by hand",
             Self::Template => "remove the template by hand, if it is not wanted",
             Self::HaManaged => "take it out of the HA manager's resources",
-            Self::Protected => "clear its protection flag if kproxide may remove it",
-            Self::Snapshot(_) => "delete its snapshots if kproxide may remove it",
+            Self::Protected => {
+                "if kproxide may remove it, clear its protection flag: `qm set VMID --protection 0` on its server"
+            }
+            Self::Snapshot(_) => {
+                "if kproxide may remove it, delete its snapshots: `qm delsnapshot VMID NAME` on its server"
+            }
             Self::UnknownDisks(_) => "detach them",
             Self::Invisible => {
                 "give the token VM.Audit on the pool if it lacks it (`pveum acl modify /pool/POOL …`); if the VM has left the pool, put it back"

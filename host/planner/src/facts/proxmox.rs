@@ -48,10 +48,11 @@ impl InventoryFacts {
             && !self.guests.contains_key(&vmid)
     }
 
-    /// The cluster answers, and says that this hypervisor is offline.
+    /// The cluster answers with quorum, and says that this hypervisor is offline. Without it, the others are out of its sight.
     pub fn is_off(&self, hypervisor: &str) -> bool {
         let facts = self.hypervisors.get(hypervisor);
-        self.reachable && facts.is_some_and(|facts| !facts.online && facts.problem.is_none())
+        let sees = self.reachable && self.quorate;
+        sees && facts.is_some_and(|facts| !facts.online && facts.problem.is_none())
     }
 
     /// That hypervisor is listed and online.

@@ -108,7 +108,7 @@ async fn of_two_replicas_the_one_that_leads_says_why_a_machine_is_not_elsewhere(
     let pods = Pods::default();
     let client = person(&lab, &pods, true);
     assert!(
-        matches!(told(&client).await, Err(NoAnswer::Nobody(lease)) if lease == "kube-system/kproxide")
+        matches!(told(&client).await, Err(NoAnswer::Nobody(lease, _)) if lease == "kube-system/kproxide")
     );
 
     let names = ["kproxide-0", "kproxide-1"];

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Parser as _;
+use jiff::Timestamp;
 
 use super::*;
 use crate::args::{Cli, Command};
@@ -148,12 +149,18 @@ fn no_answer_of_the_controller_is_what_to_look_at_first() {
     let Command::Status(args) = Cli::try_parse_from(words).unwrap().command else {
         panic!("{words:?}");
     };
-    let nobody = no_answer(&args, &NoAnswer::Nobody("ops/scaler".to_owned()));
+    let nobody = no_answer(&args, &NoAnswer::Nobody("ops/scaler".to_owned(), None));
     assert_eq!(
         (nobody.level, nobody.reason.word),
         (Level::Error, "NoLeader")
     );
     assert_eq!(nobody.object, "Lease/ops/scaler");
+    // The next replica leads some seconds after the last one.
+    let at = |second| Timestamp::from_second(second).unwrap();
+    let left = NoAnswer::Nobody("ops/scaler".to_owned(), Some(at(100)));
+    let left = no_answer(&args, &left);
+    assert!(nobody.is_ripe(at(100)) && left.is_ripe(at(130)));
+    assert!(!left.is_ripe(at(110)));
     let silent = NoAnswer::Silent("pod ops/scaler-0".to_owned(), "timed out".into());
     let silent = no_answer(&args, &silent);
     assert_eq!(

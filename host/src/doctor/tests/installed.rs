@@ -214,8 +214,11 @@ async fn a_deployment_of_which_no_replica_leads_is_not_well() {
     assert_eq!(said(bare(2, &[]), held(now())).await, []);
     let old = "its holder has not renewed it in time";
     assert_eq!(said(bare(2, &[]), held(ago(90))).await, lost(old));
-    let released = Some(lease("", now()));
-    assert_eq!(said(bare(2, &[]), released).await, lost("nobody holds it"));
+    let released = |ago| Some(lease("", ago));
+    let nobody = lost("nobody holds it");
+    assert_eq!(said(bare(2, &[]), released(ago(30))).await, nobody);
+    // Between two leaders.
+    assert_eq!(said(bare(2, &[]), released(ago(10))).await, []);
     // The Lease has the name of the controller, which need not be that of the Deployment. A dry run takes none.
     let other = said(bare(2, &["--name=other"]), held(now())).await;
     assert_eq!(other[0].1, "Lease/ops/other");

@@ -48,7 +48,7 @@ const ROWS: &[Row] = &[
         reason: "HypervisorOffline", seconds: 25, is_of_doctor: true },
     Row { name: "the daemons of a server hang", inject: |w| w.lab.pve.set_hypervisor_hung(other(w), true),
         mend: |w| w.lab.pve.set_hypervisor_hung(other(w), false), object: |w| format!("Hypervisor/home/{}", other(w)),
-        reason: "HypervisorSilent", seconds: 25, is_of_doctor: true },
+        reason: "HypervisorSilent", seconds: SILENCE, is_of_doctor: true },
     Row { name: "a kubelet falls silent", inject: |w| { w.lab.kubelets.stop_node(&machine(w)); },
         mend: |w| restart(w), object: |w| format!("NodeClaim/{}", machine(w)),
         reason: "NodeNotReady", seconds: 40 + SECOND_LOOK, is_of_doctor: true },
@@ -397,7 +397,7 @@ async fn o9_a_healthy_system_of_each_shape_has_no_finding() {
 
 /// Two replicas, of which the one that leads goes. The Lease is free after 15 s, and nobody says that anything is wrong with a machine.
 #[tokio::test(start_paused = true)]
-async fn o10_while_nobody_leads_and_after_a_change_of_leader_there_is_no_finding() {
+async fn o10_after_a_change_of_leader_there_is_no_finding() {
     let ward = Ward::new();
     let second = async {
         sleep(MACHINE / 2).await;

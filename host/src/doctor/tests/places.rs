@@ -17,8 +17,9 @@ use crate::admin;
 use crate::app::tests::MACHINE;
 use crate::config::Config;
 use crate::doctor::{Report, Sources, examine};
-use crate::judge::{Finding, reasons};
+use crate::judge::{Finding, Stops, reasons};
 use crate::kube::client::Client;
+use crate::kube::crd::ConditionStatus;
 use crate::kube::manifest::Object;
 use crate::lab::config;
 use crate::policy::{Engine, Execution, Library};
@@ -71,11 +72,15 @@ impl Running {
         scene.finish(&changes).unwrap();
         scene.take_policies(&self.policies);
         let plan = scene.planned.take().unwrap();
+        let kinds = ["proxmoxclusters", "nodeclasses", "nodepools"];
+        let objects = kinds.map(|kind| ward.lab.kube.list(&format!("{kind}.kproxide.dev")));
+        let objects = objects.into_iter().flatten();
+        let objects = objects.map(|it| Object::from_elsewhere(it, "the API server"));
         let screen = Screen::of(Seen {
             scene: &scene,
             plan: &plan,
             decisions: &[],
-            objects: &[],
+            objects: &objects.collect::<Vec<_>>(),
             findings: findings.clone(),
             source: "the controller".to_owned(),
             is_computed: false,
@@ -174,12 +179,41 @@ impl Said {
                 finding.object
             );
         }
+        // Without a Proxmox cluster nobody makes a machine. Each row of a pool says of it what its condition says.
+        let ready = |kind: &'static str| {
+            let of_kind = self.conditions.iter().filter(|it| it.1 == "Ready");
+            let of_kind = of_kind.filter(move |it| it.0.starts_with(kind));
+            of_kind.filter_map(|it| reasons::of(&it.2))
+        };
+        let is_lost = ready("ProxmoxCluster/").all(|it| it.stops == Stops::All);
+        for kind in ["NodeClass/", "NodePool/"] {
+            let any = ready(kind).any(|it| it.status == ConditionStatus::True);
+            assert!(!is_lost || !any, "{name}: {kind}");
+        }
+        for row in &self.screen.pools {
+            let object = format!("NodePool/{}", row.name);
+            let mut of_pool = self.conditions.iter();
+            let stands = of_pool.find(|it| it.0 == object && it.1 == "Ready");
+            let (.., stands) = stands.expect("a pool has a condition Ready");
+            let is_well = ["Ready", "NotJudgedYet"].contains(&stands.as_str());
+            let is_said = row.state.contains(stands);
+            let of_ready = |word: &String| {
+                let reason = reasons::of(word).and_then(|it| it.of.condition);
+                reason == Some("Ready") && word != "Ready"
+            };
+            let says = row.state.iter().any(of_ready);
+            assert!(
+                is_said || is_well && !says,
+                "{name}: {:?}, {stands}",
+                row.state
+            );
+        }
         // An unready object is a trouble, or follows from one.
         for (object, kind, reason) in self.conditions.iter().filter(|it| it.1 == "Ready") {
             let Some(reason) = reasons::of(reason) else {
                 continue;
             };
-            let is_bad = reason.status == crate::kube::crd::ConditionStatus::False;
+            let is_bad = reason.status == ConditionStatus::False;
             let mut about = self.findings.iter().filter(|it| it.object == *object);
             let is_found = about.any(|it| it.reason == reason);
             assert!(!is_bad || is_found, "{name}: {object} {kind} {reason:?}");

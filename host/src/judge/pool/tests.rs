@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use kproxide_planner::facts::{ClaimCondition, Delta};
+use kproxide_planner::report::Frozen;
 use serde_json::{Value, json};
 
 use super::*;
@@ -143,6 +144,52 @@ fn r41_a_pool_whose_only_cluster_is_not_ready_does_not_say_that_its_clusters_are
     assert_eq!(reason(&[("a", ready(""))]), (true, "NotDegraded"));
     let several = [("a", down()), ("b", ready(""))];
     assert_eq!(reason(&several), (false, "ClusterNotReady"));
+}
+
+#[test]
+fn of_several_things_that_are_wrong_with_a_pool_the_one_that_stops_most_is_said() {
+    let reason = |class: bool, frozen: bool, fails: bool, policy: bool| {
+        let mut quiet = Quiet::default();
+        quiet.report.frozen = frozen.then(|| Frozen {
+            message: "too many".to_owned(),
+            commands: Vec::new(),
+        });
+        let mut world = World::default();
+        let engine = crate::policy::Engine::new(crate::policy::Execution::Inline).unwrap();
+        for (policy, facts) in crate::policy::Library::new(engine).facts() {
+            world.apply(Delta::Policy(policy, Some(facts)));
+        }
+        let mut pool = kproxide_planner::fixtures::pool();
+        if class {
+            let facts = kproxide_planner::fixtures::class();
+            world.apply(Delta::Class(pool.class.clone(), Some(Box::new(facts))));
+        }
+        if policy {
+            pool.policies.host_selection.policy.name = "nobody".into();
+        }
+        let home = named("ProxmoxCluster", "home");
+        let clusters = [("home".into(), Finding::ok(Group::Proxmox, home, ""))];
+        let fails = fails.then(|| ("workers".into(), "no answer".to_owned()));
+        let around = Around {
+            world: &world,
+            known: &quiet.known(),
+            classes: &BTreeMap::new(),
+            clusters: &clusters.into(),
+            offers: &[],
+            failing: &fails.into_iter().collect(),
+            failures: &BTreeMap::new(),
+            kept_waiting: &BTreeSet::new(),
+        };
+        ready_of(&"workers".into(), &pool, &around).reason.word
+    };
+    assert_eq!(reason(true, false, false, false), "Ready");
+    assert_eq!(reason(true, true, false, false), "Frozen");
+    assert_eq!(reason(false, true, false, false), "ClassMissing");
+    assert_eq!(reason(true, true, true, false), "LaunchesFail");
+    assert_eq!(reason(false, true, true, true), "ClassMissing");
+    // Without that policy the built-in one decides.
+    assert_eq!(reason(true, false, false, true), "PolicyMissing");
+    assert_eq!(reason(true, false, true, true), "LaunchesFail");
 }
 
 #[test]

@@ -126,7 +126,7 @@ impl Explanation {
     #[must_use]
     pub fn without_leader(mut self, error: &NoAnswer, namespace: &str) -> Self {
         let (so, step) = match error {
-            NoAnswer::Nobody(_) => (
+            NoAnswer::Nobody(..) => (
                 "No replica of kproxide leads, so nothing is done. If one led",
                 "start kproxide",
             ),
