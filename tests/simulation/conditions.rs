@@ -18,8 +18,8 @@ const OBJECTS: [&str; 3] = [
     "proxmoxclusters.kproxide.dev",
 ];
 const HOUR: SignedDuration = SignedDuration::from_hours(1);
-/// One process changes a condition 12 times in an hour at most. Three of them may follow each other.
-const CHANGES: usize = 36;
+/// One process changes a condition 25 times in an hour at most. Three of them may follow each other.
+const CHANGES: usize = 75;
 /// And tells of it once in 10 minutes. What else has the same reason is told every 5 minutes.
 const TOLD: usize = 36;
 

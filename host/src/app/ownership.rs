@@ -159,7 +159,7 @@ fn problem(place: &str, found: Option<&Key>, dependents: &Dependents) -> Option<
         )
     });
     Some(format!(
-        "{happened}. So kproxide launches and destroys nothing. Is there another release of kproxide in this Kubernetes cluster? Look with `helm list \
+        "{happened}. So kproxide launches and destroys nothing, a running one from its next start on. Is there another release of kproxide in this Kubernetes cluster? Look with `helm list \
          --all-namespaces`. If so, uninstall this one and delete nothing else: NodeClaims and Ledger are the other's. If not: Restore the Secret from a \
          backup and restart kproxide. If its key is lost for good: remove the machines and their NodeClaims by hand, then the object of kind \
          Ledger{forget}, and restart kproxide"

@@ -44,17 +44,13 @@ pub(super) async fn judge(
         now,
     };
     let mut findings = judge::judge(world, &known);
-    let lacks_storage = findings
-        .iter()
-        .any(|it| *it.reason == reasons::STORAGE_MISSING);
     findings.retain(|it| {
         let is_said = |reason: &Reason| *it.reason == *reason;
-        // What an endpoint's own finding says already, and what the Proxmox cluster says.
+        // What an endpoint's own finding says already.
         let of_endpoints =
             is_said(&reasons::UNREACHABLE) || is_said(&reasons::CERTIFICATE_UNTRUSTED);
         let by_endpoint = of_endpoints && endpoints_fail(looks, &it.object);
-        let by_cluster = lacks_storage && is_said(&reasons::CLONE_IMPOSSIBLE);
-        is_shown(it) && !by_endpoint && !by_cluster
+        is_shown(it) && !by_endpoint
     });
     findings
 }

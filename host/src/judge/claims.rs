@@ -57,9 +57,10 @@ fn not_ready(world: &World, name: &ClaimName, claim: &ClaimFacts) -> Option<Find
     }
     let Some(node) = world.node_of(claim) else {
         let since = claim.status.since(Condition::NodeMissing)?;
-        let message = "its Node is gone, and its machine is there";
+        let message = "its Node is gone, and its machine is there. kproxide replaces it after repairAfter, and at once if you delete the NodeClaim";
         let reason = &reasons::NODE_GONE;
-        return Some(Finding::warning(group, object, reason, message).since(since));
+        let finding = Finding::warning(group, object, reason, message).since(since);
+        return Some(finding.typing([format!("kubectl delete nodeclaim {name}")]));
     };
     let mut conditions = claim.status.conditions.iter();
     let ready = conditions.find(|it| it.kind == Condition::Ready);

@@ -152,6 +152,11 @@ pub(super) fn ready_of(name: &ClassName, facts: &ClassFacts, sight: &Sight<'_>) 
     let unusable = texts
         .clone()
         .any(|(_, it)| matches!(it, Refusal::Template(_)));
+    let mut of_clusters = clusters.iter().filter_map(|name| sight.clusters.get(*name));
+    let lacks_storage = of_clusters.any(|it| *it.reason == reasons::STORAGE_MISSING);
+    let is_silent = texts
+        .clone()
+        .any(|(_, it)| matches!(it, Refusal::Silent(_)));
     // What is true of the template as such stands once, without a server.
     let as_such = texts.clone().filter_map(|(_, refusal)| {
         if let Refusal::Template(text) = refusal {
@@ -168,10 +173,22 @@ pub(super) fn ready_of(name: &ClassName, facts: &ClassFacts, sight: &Sight<'_>) 
     match (unusable, agentless.is_empty()) {
         (true, _) => not_ready(&reasons::TEMPLATE_UNUSABLE, message),
         (false, false) => not_ready(&reasons::NO_AGENT, message).typing(agentless),
-        (false, true) => not_ready(
-            &reasons::CLONE_IMPOSSIBLE,
-            format!("template {template} can be cloned on no server. {message}"),
-        ),
+        (false, true) => Finding {
+            // The Proxmox cluster names the storage that it lacks.
+            stops: match lacks_storage {
+                true => Stops::Follows,
+                false => reasons::CLONE_IMPOSSIBLE.stops,
+            },
+            // What a server does not say may end by itself.
+            after: match is_silent {
+                true => reasons::UNREACHABLE.after,
+                false => reasons::CLONE_IMPOSSIBLE.after,
+            },
+            ..not_ready(
+                &reasons::CLONE_IMPOSSIBLE,
+                format!("template {template} can be cloned on no server. {message}"),
+            )
+        },
     }
 }
 

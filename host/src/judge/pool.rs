@@ -139,10 +139,10 @@ fn ready_of(name: &PoolName, pool: &PoolFacts, around: &Around<'_>) -> Finding {
             unproven,
         ],
     };
-    let rank = |finding: &Finding| match finding.stops {
-        // What it follows from stops launches.
-        Stops::Follows => Stops::Launches,
-        stops => stops,
+    // What a finding follows from stops launches.
+    let rank = |finding: &Finding| match finding.stops == Stops::Follows {
+        true => Stops::Launches,
+        false => finding.stops,
     };
     let found = found.into_iter().flatten().min_by_key(rank);
     found.unwrap_or_else(|| finding(name, Level::Ok, &reasons::READY, String::new()))
@@ -161,9 +161,10 @@ fn nowhere_of(name: &PoolName, pool: &PoolFacts, around: &Around<'_>) -> Option<
 fn failing(name: &PoolName, around: &Around<'_>) -> Option<Finding> {
     let last = around.failing.get(name)?;
     let text = format!(
-        "the last 3 launches of this NodePool failed. kproxide tries again, ever more slowly, and the first machine that comes into service ends this. See `kubectl get events` for what failed. The last failure: {last}"
+        "the last 3 launches of this NodePool failed. kproxide tries again, ever more slowly, and the first machine that comes into service ends this. The last failure: {last}"
     );
-    Some(not_ready(name, &reasons::LAUNCHES_FAIL, text))
+    let events = "kubectl get events --all-namespaces --field-selector reason=FailedToScaleUpGroup";
+    Some(not_ready(name, &reasons::LAUNCHES_FAIL, text).typing([events.to_owned()]))
 }
 
 fn failed_policies(name: &PoolName, around: &Around<'_>) -> Option<Finding> {

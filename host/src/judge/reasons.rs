@@ -220,7 +220,7 @@ reasons! {
     TEMPLATE_UNUSABLE "TemplateUnusable" CLASS False Launches 60
         "There is a VM of that name, but it cannot be cloned. The message says why."
         ""
-    CLONE_IMPOSSIBLE "CloneImpossible" CLASS False Launches 60
+    CLONE_IMPOSSIBLE "CloneImpossible" CLASS False Launches 0
         "The template is there, but on no server can it be cloned as spec.template asks. The message says why."
         ""
     JOIN_FILE_MISSING "JoinFileMissing" CLASS False Launches 0
@@ -415,7 +415,7 @@ reasons! {
         "Make the bridge, or exclude the server."
     VMIDS_TAKEN "VmidsTaken" SAID False Nothing 0
         "VMs that are not kproxide's have numbers of spec.vmidRange."
-        "Use a range of which nobody takes numbers."
+        "Move those VMs to other numbers, or use a range of which nobody takes numbers. It must hold the numbers of your machines as long as they are there."
     ADDRESSES_FEW "AddressesFew" SAID False Nothing 0
         "The ipPool of a NodeClass has fewer free addresses than the number of machines that its NodePools may still make."
         "Add a range, or set limits.maxNodes lower. Addresses of removed machines are free again after `--quarantine`."

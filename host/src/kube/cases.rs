@@ -445,6 +445,7 @@ pub(super) async fn status_is_written_when_something_changes(client: &Client) {
         reason: "Ready",
         message: "",
         is_ripe: true,
+        is_bad: false,
     }];
     let ready = Found {
         generation: 1,

@@ -9,7 +9,7 @@ use kproxide_planner::world::World;
 use super::Reporter;
 use super::policies::Failed;
 use crate::chain::chain;
-use crate::judge::{Finding, named};
+use crate::judge::{Finding, Level, named};
 use crate::kube::client::Client;
 use crate::kube::crd::{HypervisorStatus, ProxmoxClusterStatus};
 use crate::kube::error::Error;
@@ -116,6 +116,7 @@ fn conditions(findings: &[Finding], now: Timestamp) -> Vec<Condition<'_>> {
             reason: finding.reason.word,
             message: &finding.message,
             is_ripe: finding.is_ripe(now),
+            is_bad: finding.level != Level::Ok,
         })
     });
     conditions.collect()

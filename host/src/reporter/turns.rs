@@ -115,6 +115,7 @@ impl Reporter {
                     kind: READY,
                     from: Some(status(!ready.status)),
                     to: status(ready.status),
+                    is_bad: !ready.status,
                     reason,
                     message: ready.message.clone(),
                 };
@@ -194,6 +195,7 @@ mod tests {
                     kind: READY,
                     from: *from,
                     to: *to,
+                    is_bad: false,
                     reason: "R",
                     message: String::new(),
                 };

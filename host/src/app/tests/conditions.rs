@@ -270,8 +270,6 @@ async fn a_class_says_whether_its_template_and_its_join_file_are_there() {
             "StorageMissing",
             "NodeClass debian asks for storage nowhere",
         );
-        is(&lab, CLASS, "Ready", "True");
-        sleep(LONG).await;
         says(
             &lab,
             CLASS,
