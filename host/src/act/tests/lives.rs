@@ -262,7 +262,7 @@ async fn f51_a_machine_with_a_snapshot_stays_until_it_has_none() {
             condition.kind == Condition::ProtectedVM
                 && condition
                     .message
-                    .contains("it has a snapshot, before-upgrade; delete its snapshots")
+                    .contains("it has a snapshot, before-upgrade; if kproxide may remove it, delete its snapshots")
         })
     };
     assert!(turn(&mut lab, &mut host, &down, told).await);
