@@ -3,6 +3,8 @@
 //! Alive means that the loop turns, not that it succeeds: restarting cannot mend a Proxmox server that is down. Ready means that the watches are
 //! synced, and that the loop has turned within a minute. Nothing here changes anything, and nothing secret is known to what is shown.
 
+pub mod connections;
+
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;

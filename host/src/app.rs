@@ -3,6 +3,7 @@
 //! `main` injects what comes from the operating system: certificates, randomness, signals, sockets, files. The demo and
 //! the simulation inject their own, and run the same program.
 
+mod fit;
 pub(crate) mod ownership;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,6 +35,7 @@ use crate::observe::{Clusters, Connect};
 use crate::policy::{Library, LoadError, PolicyFiles, Reloading};
 use crate::pve::ownership::Key;
 use crate::reporter::Reporter;
+pub use fit::{Fitness, Opens};
 use ownership::{Identified, Ownership};
 
 /// Batches of watch events that wait for the loop. If they are full, the watches slow down.
@@ -70,6 +72,8 @@ pub enum AppError {
     TaskEnded(String),
     #[error("a task failed")]
     TaskFailed(#[source] tokio::task::JoinError),
+    #[error("{0}: this process can do nothing more, so it ends")]
+    Unfit(String),
 }
 
 /// A host that is ready to run.
@@ -77,6 +81,8 @@ pub struct App {
     host: Host,
     metrics: Metrics,
     vitals: Vitals,
+    /// Set when the process gives the Lease away.
+    resign: CancellationToken,
     // The loop's side of the vitals.
     turned: watch::Sender<Instant>,
     synced: watch::Sender<bool>,
@@ -103,6 +109,7 @@ impl App {
             host,
             metrics,
             vitals,
+            resign: CancellationToken::new(),
             turned,
             synced,
             debug_plan,
@@ -115,6 +122,16 @@ impl App {
 
     pub fn metrics(&self) -> Metrics {
         self.metrics.clone()
+    }
+
+    /// Watches over [`Self::run`], from another thread or task than the one that it hangs in if it hangs.
+    pub fn fitness(&self, opens: Opens) -> Fitness {
+        Fitness {
+            turned: self.vitals.turned.clone(),
+            resign: self.resign.clone(),
+            stop: self.host.stop.clone(),
+            opens,
+        }
     }
 
     /// Runs until stopped. Every task is owned here: if one ends by itself, so does the process, and Kubernetes starts it again.
@@ -186,6 +203,7 @@ impl App {
                 settings,
                 clock,
                 text(&random, 4),
+                self.resign,
                 ended.clone(),
             );
             tasks.spawn(async move {

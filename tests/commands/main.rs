@@ -7,6 +7,7 @@
 )]
 
 mod doctor;
+mod flood;
 #[cfg(target_os = "linux")]
 mod hostile;
 mod replay;

@@ -36,6 +36,7 @@ mod readiness;
 mod replacing;
 mod served;
 mod strangers;
+mod unfit;
 mod unrest;
 mod versions;
 

@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use rand::TryRngCore;
 use rand::rngs::OsRng;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
+use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::{Exit, cage, start_log};
@@ -35,10 +37,35 @@ const CLOCK_LOOK: Duration = Duration::from_secs(30);
 pub(super) fn run(args: &Run) -> Result<Exit, Box<dyn Error>> {
     let config = Config::new(args)?;
     start_log(args.log_format, &args.log)?;
+    raise_limit_of_open_files();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
-    runtime.block_on(serve(args, config))
+    let ended = runtime.block_on(serve(args, config));
+    // Not waiting for a loop that hangs.
+    runtime.shutdown_background();
+    ended
+}
+
+/// The soft limit is for old programs that use `select`. 1,024 suffice for kproxide, but not while somebody else takes descriptors away.
+fn raise_limit_of_open_files() {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        let maximum = getrlimit(Resource::Nofile).maximum;
+        let limit = Rlimit {
+            current: maximum,
+            maximum,
+        };
+        if let Err(error) = setrlimit(Resource::Nofile, limit) {
+            tracing::warn!(%error, "the limit of open files stays as it is");
+        }
+    }
+}
+
+/// A socket costs a descriptor and memory, as all that kproxide opens does.
+fn open_socket() -> std::io::Result<()> {
+    TcpSocket::new_v4().map(drop)
 }
 
 async fn serve(args: &Run, config: Config) -> Result<Exit, Box<dyn Error>> {
@@ -70,10 +97,14 @@ async fn serve(args: &Run, config: Config) -> Result<Exit, Box<dyn Error>> {
         policy_files,
         stop: stop.clone(),
     })?;
-    let admin = axum::serve(listener, admin::router(app.vitals(), app.metrics()));
+    let admin = admin::connections::serve(listener, admin::router(app.vitals(), app.metrics()));
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let running = app.run();
+    let fitness = app.fitness(Arc::new(open_socket));
+    // On a thread of its own: while the loop computes, probes are answered, and signals heard.
+    let mut loops = JoinSet::new();
+    loops.spawn_blocking(move || Handle::current().block_on(app.run()));
+    let running = fitness.watch(loops);
     tokio::pin!(running);
     let stopping = stop.clone();
     let watched = async move {
@@ -84,11 +115,11 @@ async fn serve(args: &Run, config: Config) -> Result<Exit, Box<dyn Error>> {
         }
     };
     let aside = async {
-        // Neither ends by itself. If one ends, the process cannot go on.
+        // Neither ends by itself. If the watch does, the process cannot go on.
         tokio::select! {
             biased;
-            served = admin.into_future() => served.map(|()| "the admin endpoints ended"),
-            () = watched => Ok("the watch of the policy directories ended"),
+            never = admin => match never {},
+            () = watched => "the watch of the policy directories ended",
         }
     };
     tokio::pin!(aside);
@@ -106,7 +137,7 @@ async fn serve(args: &Run, config: Config) -> Result<Exit, Box<dyn Error>> {
             }
             _ = terminate.recv() => asked += 1,
             _ = interrupt.recv() => asked += 1,
-            ended = &mut aside => return Err(ended?.into()),
+            ended = &mut aside => return Err(ended.into()),
             problem = &mut outdated, if asked == 0 && failure.is_none() => {
                 tracing::error!(problem, "stopping, to be started anew");
                 failure = Some(problem);

@@ -15,7 +15,7 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{ObjectMeta, PostParams};
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::client::Client;
@@ -147,12 +147,16 @@ pub fn next(seen: Option<&Seen>, me: &str, leading_until: Option<Instant>, now: 
 
 /// Keeps trying to hold the Lease; tells of it through the [`Fence`]. Ends when stopped, after releasing a Lease that is ours.
 ///
+/// From `resign` on this process does not lead any more, and does not renew. The Lease is still released by `stop`, once running steps have come to a
+/// safe point; if that takes longer than the Lease lasts, it lapses.
+///
 /// `random` is a text that no other run of this process has: it makes epochs unique.
 pub fn elector(
     client: Client,
     settings: LeaseSettings,
     clock: Clock,
     random: String,
+    resign: CancellationToken,
     stop: CancellationToken,
 ) -> (Fence, impl Future<Output = ()> + Send + 'static) {
     let (sender, receiver) = watch::channel(Leadership::default());
@@ -166,7 +170,7 @@ pub fn elector(
         seen: None,
         until: None,
     };
-    (Fence(receiver), elector.run(stop))
+    (Fence(receiver), elector.run(resign, stop))
 }
 
 struct Elector {
@@ -182,20 +186,28 @@ struct Elector {
 }
 
 impl Elector {
-    async fn run(mut self, stop: CancellationToken) {
-        loop {
-            let pause = tokio::select! {
-                biased;
-                () = stop.cancelled() => break,
-                pause = self.turn() => pause,
-            };
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => break,
-                () = tokio::time::sleep_until(pause) => {}
-            }
+    async fn run(mut self, resign: CancellationToken, stop: CancellationToken) {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => {}
+            () = resign.cancelled() => {}
+            () = self.hold() => {}
         }
-        self.release().await;
+        self.fence.send_modify(|leadership| leadership.until = None);
+        if timeout(self.settings.duration, stop.cancelled())
+            .await
+            .is_ok()
+        {
+            self.release().await;
+        }
+    }
+
+    /// For ever.
+    async fn hold(&mut self) {
+        loop {
+            let pause = self.turn().await;
+            tokio::time::sleep_until(pause).await;
+        }
     }
 
     /// One try; returns when the next one is due.
@@ -362,9 +374,7 @@ impl Elector {
 
     /// Lets others in at once. Best effort: a Lease that is not released lapses.
     async fn release(&mut self) {
-        let ours = self.until.take().is_some();
-        self.fence.send_modify(|leadership| leadership.until = None);
-        if !ours || self.lease.is_none() {
+        if self.until.is_none() || self.lease.is_none() {
             return;
         }
         let spec = LeaseSpec {
@@ -372,7 +382,7 @@ impl Elector {
             lease_duration_seconds: Some(1),
             ..self.spec(true)
         };
-        match tokio::time::timeout(self.settings.renew_deadline, self.write(spec)).await {
+        match timeout(self.settings.renew_deadline, self.write(spec)).await {
             Ok(Ok(())) => tracing::info!(lease = %self.settings.name, "lease released"),
             Ok(Err(error)) => {
                 tracing::warn!(lease = %self.settings.name, error = &error as &dyn std::error::Error, "lease not released");

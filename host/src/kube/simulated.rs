@@ -249,7 +249,14 @@ async fn the_lease_is_taken_kept_and_released() {
         retry: Duration::from_secs(2),
     };
     let stop = CancellationToken::new();
-    let (fence, run) = lease::elector(client, settings, clock(), "r".to_owned(), stop.clone());
+    let (fence, run) = lease::elector(
+        client,
+        settings,
+        clock(),
+        "r".to_owned(),
+        CancellationToken::new(),
+        stop.clone(),
+    );
     let mut tasks = JoinSet::new();
     tasks.spawn(run);
     tokio::time::sleep(Duration::from_secs(60)).await;

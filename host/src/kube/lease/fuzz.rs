@@ -63,7 +63,14 @@ impl Replica {
         let client = server.client(move |_| bytes.way());
         let clock = Clock::starting_at(Timestamp::UNIX_EPOCH);
         let random = number.to_string();
-        let (fence, run) = elector(client, settings, clock, random, CancellationToken::new());
+        let (fence, run) = elector(
+            client,
+            settings,
+            clock,
+            random,
+            CancellationToken::new(),
+            CancellationToken::new(),
+        );
         let mut task = JoinSet::new();
         task.spawn(run);
         Self {

@@ -59,6 +59,7 @@ fn spec(server: &Server, field: &str) -> Value {
 
 struct Replica {
     fence: Fence,
+    resign: CancellationToken,
     stop: CancellationToken,
     task: JoinSet<()>,
 }
@@ -77,17 +78,23 @@ fn replica_on(client: Client, identity: &str) -> Replica {
         retry: 2 * SECOND,
     };
     let clock = Clock::starting_at("2026-01-01T00:00:00Z".parse().unwrap());
-    let stop = CancellationToken::new();
+    let (resign, stop) = (CancellationToken::new(), CancellationToken::new());
     let (fence, run) = elector(
         client,
         settings,
         clock,
         format!("r{identity}"),
+        resign.clone(),
         stop.clone(),
     );
     let mut task = JoinSet::new();
     task.spawn(run);
-    Replica { fence, stop, task }
+    Replica {
+        fence,
+        resign,
+        stop,
+        task,
+    }
 }
 
 async fn seconds(seconds: u64) {
@@ -157,6 +164,37 @@ async fn a_killed_leader_is_waited_for() {
     assert!(!b.fence.leads());
     seconds(6).await;
     assert!(b.fence.leads());
+}
+
+/// It leads no more at once. Others get in when its steps have ended, or after as long as if it had been killed.
+#[tokio::test(start_paused = true)]
+async fn s2_a_leader_that_resigns_releases_the_lease_once_its_steps_have_ended() {
+    for (steps, waits) in [(5, 5..=8), (60, 12..=18)] {
+        let server = Server::default();
+        let mut a = replica(&server, "a");
+        seconds(1).await;
+        let b = replica(&server, "b");
+        seconds(20).await;
+        a.resign.cancel();
+        let resigned = Instant::now();
+        tokio::task::yield_now().await;
+        assert!(!a.fence.leads());
+        let stop = async {
+            seconds(steps).await;
+            a.stop.cancel();
+        };
+        let taken = async {
+            while !b.fence.leads() {
+                tokio::time::sleep(SECOND / 10).await;
+            }
+            resigned.elapsed().as_secs()
+        };
+        let ((), taken) = tokio::join!(stop, taken);
+        assert!(waits.contains(&taken), "{steps}: {taken}");
+        while a.task.join_next().await.is_some() {}
+        seconds(20).await;
+        assert!(b.fence.leads(), "{steps}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,101 @@
+//! S2: any pod may reach the admin port, and hold there what it can.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use kproxide_simulator::kube::fixtures;
+use kproxide_testkit::{eventually, free_port};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::process::Command;
+
+use super::{Api, SOON, create_objects, served};
+
+/// From one of 64 addresses of this machine.
+async fn say(number: u8, port: u16, words: &[u8]) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    let from = format!("127.0.1.{}:0", number % 64 + 1);
+    socket.bind(from.parse().unwrap()).unwrap();
+    let to = format!("127.0.0.1:{port}").parse().unwrap();
+    let mut stream = socket.connect(to).await.unwrap();
+    // Others may have taken its place already.
+    let _ = stream.write_all(words).await;
+    stream
+}
+
+/// As the kubelet probes: one new connection, and 5 seconds for all of it.
+async fn probe(port: u16) -> bool {
+    let probed = async {
+        let words = b"GET /healthz HTTP/1.1\r\nhost: probe\r\n\r\n";
+        let mut answer = String::new();
+        let read = say(7, port, words).await.read_to_string(&mut answer).await;
+        read.is_ok() && answer.starts_with("HTTP/1.1 200 ")
+    };
+    let probed = tokio::time::timeout(Duration::from_secs(5), probed).await;
+    probed.unwrap_or(false)
+}
+
+/// As S2 had it: a limit of 1,024 open files, half-sent requests and slow readers, and all the while probes, the Lease and work.
+#[tokio::test]
+async fn s2_2000_half_open_connections_stop_neither_probes_nor_work() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out").display().to_string();
+    let _simulation = served(&out).await;
+    let api = Api::of(Path::new(&format!("{out}/kubeconfig")));
+    let connection = std::fs::read_to_string(format!("{out}/pve.json")).unwrap();
+    create_objects(&api, &serde_json::from_str(&connection).unwrap()).await;
+    let port = free_port().unwrap();
+    let run = format!(
+        "ulimit -n 1024; exec {} run --kubeconfig {out}/kubeconfig --credentials-dir {out}/credentials \
+         --admin-address 127.0.0.1:{port} --poll-interval=1s --inventory-max-age=1s",
+        env!("CARGO_BIN_EXE_kproxide"),
+    );
+    let _host = Command::new("/bin/sh")
+        .args(["-c", &run])
+        .env_clear()
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let lease = async || {
+        let leases = "/apis/coordination.k8s.io/v1/namespaces/kproxide/leases";
+        api.get(leases).await["items"][0]["spec"].clone()
+    };
+    eventually(SOON, "a leader that answers", async || {
+        let spec = lease().await;
+        let leads = spec["holderIdentity"].is_string();
+        let listens = TcpStream::connect(("127.0.0.1", port)).await.is_ok();
+        (leads && listens).then_some(()).ok_or(spec.to_string())
+    })
+    .await;
+    let before = lease().await;
+
+    let mut held = Vec::new();
+    for number in 0..2000 {
+        let half: &[u8] = match number % 10 {
+            // It asks for much, and never reads it.
+            0 => b"GET /debug/plan HTTP/1.1\r\nhost: slow\r\n\r\n",
+            _ => b"GET /healthz HTTP/1.1\r\nhost: h",
+        };
+        held.push(say(number as u8, port, half).await);
+        if number % 200 == 199 {
+            assert!(probe(port).await, "{number}");
+        }
+    }
+    // More than any Node of the simulated cluster offers.
+    let pod = fixtures::pod("waits", "6", "12Gi");
+    api.create("/api/v1/namespaces/default/pods", &pod).await;
+    eventually(SOON, "the pod running on a machine", async || {
+        assert!(probe(port).await);
+        let pod = api.get("/api/v1/namespaces/default/pods/waits").await;
+        let running = pod["status"]["phase"] == "Running";
+        running.then_some(()).ok_or(pod["status"].to_string())
+    })
+    .await;
+    let after = lease().await;
+    assert_eq!(after["holderIdentity"], before["holderIdentity"]);
+    assert_ne!(after["renewTime"], before["renewTime"]);
+    assert_eq!(held.len(), 2000);
+}
