@@ -119,6 +119,8 @@ pub struct Quirk {
     pub missing_memory_mib: u64,
     /// Its guest agent never answers.
     pub silent_agent: bool,
+    /// Its guest agent answers, and has no /bin/sh to start.
+    pub no_shell: bool,
     /// The join command fails with this on standard error.
     pub exec_fails: Option<String>,
     /// The end of its log of cloud-init.
@@ -393,6 +395,9 @@ impl Worker {
                 let addresses: Vec<String> = address.iter().cloned().collect();
                 // A machine that stopped in this very instant has no guest any more.
                 let _ = self.pve.set_guest(vmid, name, &addresses);
+                if machine.quirk.no_shell {
+                    let _ = self.pve.take_shell(vmid);
+                }
                 if !machine.quirk.silent_agent {
                     let _ = self.pve.set_agent_ready(vmid, true);
                 }
@@ -417,8 +422,8 @@ impl Worker {
                 let result = match &machine.quirk.exec_fails {
                     Some(text) => CommandResult {
                         exitcode: 1,
-                        out: String::new(),
-                        err: text.clone(),
+                        err: text.clone().into_bytes(),
+                        ..CommandResult::default()
                     },
                     None => printed("joined\n".to_owned()),
                 };

@@ -8,7 +8,8 @@ use kproxide_planner::claim::{Evidence, Machine, is_proven};
 use tokio::time::{sleep, timeout};
 
 use super::drive::Drive;
-use super::join::{STATUS_PAUSE, read_script};
+use super::join::STATUS_PAUSE;
+use super::script::Script;
 use crate::pve::client::Client;
 use crate::pve::error::{Error, Meaning};
 
@@ -110,8 +111,8 @@ impl Drive {
     fn join_script(&self) -> String {
         let class = self.surroundings.class.as_ref();
         let file = class.and_then(|class| class.join_script.as_deref());
-        let read = file.map(|file| read_script(&self.context.join_dir, Path::new(file)));
-        read.and_then(Result::ok).unwrap_or_default()
+        let read = file.and_then(|file| Script::read(&self.context.join_dir, Path::new(file)).ok());
+        read.map_or_else(String::new, |script| script.text().into_owned())
     }
 }
 

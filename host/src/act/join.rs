@@ -18,6 +18,7 @@ use tokio::time::sleep;
 use super::Actor;
 use super::drive::Drive;
 use super::outcome::{Performed, failed};
+use super::script::Script;
 use crate::pve::client::Client;
 use crate::pve::error::Error;
 
@@ -46,9 +47,6 @@ else
 fi
 "#;
 
-/// As much as Proxmox writes into a guest at once (`agent/file-write`).
-const SCRIPT_BYTES_MAX: u64 = 60 << 10;
-
 /// The status command answers at once, or the guest is in trouble.
 const STATUS_TRIES: u32 = 5;
 pub(super) const STATUS_PAUSE: Duration = Duration::from_millis(500);
@@ -62,14 +60,15 @@ impl Drive {
             let text = "its class no longer joins through the guest agent";
             return Ok(failed(Failure::Retry, text));
         };
-        let script = read_script(&self.context.join_dir, Path::new(file)).map_err(|problem| {
+        let script = Script::read(&self.context.join_dir, Path::new(file)).map_err(|problem| {
             let text = format!("join.guestExec.commandSecretFile {file}: {problem}");
             failed(Failure::Retry, text)
         })?;
         let made_for = self.made_for().as_str();
         let command = ["/bin/sh", "-c", RUN, "kproxide-join", made_for];
         let (hypervisor, vmid) = (proven.hypervisor(), proven.vmid().0);
-        let run = client.agent_exec(hypervisor, vmid, &command, Some(&script));
+        let input = script.input();
+        let run = client.agent_exec(hypervisor, vmid, &command, Some(&input));
         run.await?;
         Ok(Outcome::Done)
     }
@@ -106,41 +105,11 @@ impl Actor {
         let classes = world.classes().values();
         let files = classes.filter_map(|class| class.join_script.clone());
         let problem = |file: Arc<str>| {
-            let read = read_script(&self.context.join_dir, Path::new(&*file));
+            let read = Script::read(&self.context.join_dir, Path::new(&*file));
             Some((file, read.err()?))
         };
         files.filter_map(problem).collect()
     }
-}
-
-/// Scripts come from one folder only. Otherwise a user who may write a NodeClass could have any file of kproxide (a
-/// token, say) sent into a machine.
-///
-/// # Errors
-/// Why it cannot be read, in one sentence.
-pub(crate) fn read_script(folder: &Path, file: &Path) -> Result<String, String> {
-    let io = |error: std::io::Error| error.to_string();
-    let folder = folder
-        .canonicalize()
-        .map_err(|error| format!("--join-dir {}: {error}", folder.display()))?;
-    let file = folder.join(file).canonicalize().map_err(io)?;
-    if !file.starts_with(&folder) {
-        return Err(format!(
-            "it is not in --join-dir {}: mount the Secret with the script there",
-            folder.display()
-        ));
-    }
-    let found = file.metadata().map_err(io)?;
-    if !found.is_file() {
-        return Err("it is not a file".to_owned());
-    }
-    if found.len() > SCRIPT_BYTES_MAX {
-        return Err(format!(
-            "it has {} bytes; a script has at most {SCRIPT_BYTES_MAX}: let it fetch the rest",
-            found.len()
-        ));
-    }
-    std::fs::read_to_string(file).map_err(io)
 }
 
 fn read_status(output: &str) -> JoinLook {
@@ -187,33 +156,6 @@ mod tests {
             assert_eq!(read_status(output), expected, "{output}");
         }
         assert!(matches!(read_status(""), JoinLook::AgentSilent(_)));
-    }
-
-    #[test]
-    fn a_script_is_read_from_its_folder_only() {
-        let root = tempfile::tempdir().unwrap();
-        let (folder, outside) = (root.path().join("join"), root.path().join("token"));
-        std::fs::create_dir_all(folder.join("..data")).unwrap();
-        std::fs::write(folder.join("..data/default"), "join").unwrap();
-        std::os::unix::fs::symlink("..data/default", folder.join("default")).unwrap();
-        std::fs::write(&outside, "secret").unwrap();
-        std::fs::write(folder.join("long"), vec![b' '; 60 * 1024 + 1]).unwrap();
-        let read = |file: &Path| read_script(&folder, file);
-
-        // As a Secret is mounted.
-        assert_eq!(read(Path::new("default")).unwrap(), "join");
-        assert_eq!(read(&folder.join("default")).unwrap(), "join");
-        for (file, problem) in [
-            (outside.as_path(), "it is not in --join-dir"),
-            (Path::new("../token"), "it is not in --join-dir"),
-            (Path::new("/dev/zero"), "it is not in --join-dir"),
-            (Path::new("..data"), "it is not a file"),
-            (Path::new("long"), "it has 61441 bytes"),
-            (Path::new("other"), "No such file"),
-        ] {
-            let said = read(file).unwrap_err();
-            assert!(said.contains(problem), "{}: {said}", file.display());
-        }
     }
 
     /// In a real shell, in a folder of its own.

@@ -33,6 +33,7 @@ use crate::kube::{definition, finalizers};
 mod context;
 
 mod reserve;
+mod script;
 
 mod subject;
 
@@ -71,12 +72,12 @@ pub use anchors::RefusedAnchor;
 use clone_turn::CloneTurn;
 pub use context::{ClaimNote, Context, Fence, Identity, Nonces, Rules};
 use drive::{Drive, News};
-pub(crate) use join::read_script;
 use leftovers::Asked;
 pub use leftovers::Leftover;
 use orphans::OrphanLooks;
 use pause::{Driven, Pause, Waiting};
 use reserve::Reservation;
+pub(crate) use script::{MOUNT_IT, Script};
 use subject::Surroundings;
 
 /// A claim that waits for something to change is looked at again at most this often.

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use super::Sources;
 use super::cluster::KUBERNETES_DEADLINE;
 use super::installation::Files;
-use crate::act::read_script;
+use crate::act;
 use crate::hex::hex;
 use crate::judge::{Finding, Group, Level};
 use crate::judge::{named, reasons};
@@ -43,16 +43,22 @@ pub enum Scripts {
 impl Scripts {
     /// The script of a class, or why it cannot be read. `None`: it is not known.
     pub(super) fn read(&self, file: &str) -> Option<Result<String, String>> {
-        match self {
-            Self::Folder(folder) => Some(read_script(folder, Path::new(file))),
+        let read = match self {
+            Self::Folder(folder) => Some(act::Script::read(folder, Path::new(file))),
             Self::Mounted { folder, files } => {
                 let path = Path::new(folder).join(file);
-                let found = files.get(&path.display().to_string());
-                let text = found.and_then(|bytes| String::from_utf8(bytes.clone()).ok());
-                Some(text.ok_or_else(|| format!("the pod has no file {}", path.display())))
+                Some(match files.get(&path.display().to_string()) {
+                    Some(bytes) => act::Script::new(bytes.clone()),
+                    None => Err(format!(
+                        "the pod has no file {}: {}",
+                        path.display(),
+                        act::MOUNT_IT
+                    )),
+                })
             }
             Self::Unseen => None,
-        }
+        };
+        Some(read?.map(|script| script.text().into_owned()))
     }
 }
 
@@ -379,6 +385,21 @@ fn decoded(field: &Value) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As of a file: the one rule says what can be sent.
+    #[test]
+    fn n1_a_script_in_a_secret_that_proxmox_would_not_take_is_told() {
+        let files = [("/join/a", "✓".repeat(9_000)), ("/join/b", "✓".to_owned())];
+        let files = files.map(|(path, text)| (path.to_owned(), text.into_bytes()));
+        let scripts = Scripts::Mounted {
+            folder: "/join".to_owned(),
+            files: files.into_iter().collect(),
+        };
+        let problem = |file: &str| scripts.read(file).unwrap().err().unwrap_or_default();
+        assert!(problem("a").contains("108023 letters"), "{}", problem("a"));
+        assert_eq!(problem("b"), "");
+        assert!(problem("c").contains("the pod has no file /join/c: mount"));
+    }
 
     /// Edited as a person would, the shipped scripts have nothing left to edit, and are understood.
     #[tokio::test]

@@ -64,9 +64,7 @@ pub(super) fn ready_of(name: &ClassName, facts: &ClassFacts, sight: &Sight<'_>) 
     if let Some((file, problem)) = join.and_then(|file| Some((file, join_problems.get(file)?))) {
         return not_ready(
             &reasons::JOIN_FILE_MISSING,
-            format!(
-                "join.guestExec.commandSecretFile {file}: {problem}. Mount the Secret with the join script, or correct the path"
-            ),
+            format!("join.guestExec.commandSecretFile {file}: {problem}"),
         );
     }
     let clusters = clusters_of(world, name);

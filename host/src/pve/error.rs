@@ -174,6 +174,11 @@ pub enum Meaning {
         "the guest agent does not run commands: take guest-exec and guest-exec-status out of its block list in the template (`block-rpcs` or `allow-rpcs` in /etc/qemu/qemu-ga.conf, BLACKLIST_RPC or FILTER_RPC_ARGS in /etc/sysconfig/qemu-ga)"
     )]
     AgentBlocked,
+    /// The agent lives and cannot start `/bin/sh`.
+    #[error(
+        "the guest has no /bin/sh, or its agent may not start it: use a template whose guest agent can run shell scripts, or let the machines join by themselves (`join.template`)"
+    )]
+    NoShell,
     /// The VM has no guest agent device.
     #[error(
         "the guest agent is not enabled in the VM's configuration (`agent: 1` in the template)"
@@ -273,6 +278,7 @@ impl Meaning {
             | Meaning::Protected
             | Meaning::IsTemplate
             | Meaning::AgentBlocked
+            | Meaning::NoShell
             | Meaning::AgentDisabled
             | Meaning::LinkedCloneRefused
             | Meaning::BaseInUse
@@ -448,6 +454,11 @@ impl Error {
     pub(super) fn mean(mut self, meaning: Meaning) -> Error {
         self.meaning = meaning;
         self
+    }
+
+    /// Proxmox: the agent closes its connection to a command that it could not start.
+    pub(super) fn is_broken_pipe(&self) -> bool {
+        self.status() == Some(596) && self.text() == "Broken pipe"
     }
 
     fn describe(&self) -> String {

@@ -375,10 +375,37 @@ impl Client {
         Ok(found)
     }
 
-    /// Starts a command in the guest, with `input` (at most 64 KiB) as its standard input. Returns its process ID.
+    /// Starts a command of `/bin/sh` in the guest, with `input` (ASCII, at most 65,536 letters) as its standard input. Returns its process ID.
     ///
-    /// Not repeatable: what must happen once needs a lock in the guest.
+    /// What must happen once needs a lock in the guest: a request may arrive late, and an answer that tells nothing is asked for once more.
+    ///
+    /// Proxmox: a program that is not there is 596 "Broken pipe". So is a daemon that was restarted meanwhile, but hardly twice.
     pub async fn agent_exec(
+        &self,
+        hypervisor: &str,
+        vmid: u32,
+        command: &[&str],
+        input: Option<&str>,
+    ) -> Result<i64, Error> {
+        let ask = || self.agent_exec_once(hypervisor, vmid, command, input);
+        match ask().await {
+            Err(error) if error.is_broken_pipe() => {
+                if !self.agent_ping(hypervisor, vmid).await? {
+                    return Err(error.mean(Meaning::AgentDown));
+                }
+            }
+            other => return other,
+        }
+        ask().await.map_err(|mut error| {
+            if error.is_broken_pipe() {
+                error.executed = Executed::No;
+                error = error.mean(Meaning::NoShell);
+            }
+            error
+        })
+    }
+
+    async fn agent_exec_once(
         &self,
         hypervisor: &str,
         vmid: u32,
@@ -427,10 +454,17 @@ impl Client {
         Ok(ExecStatus {
             exited: status.exited,
             exit_code: status.exitcode,
-            stdout: status.stdout.unwrap_or_default(),
-            stderr: status.stderr.unwrap_or_default(),
+            stdout: printed(status.stdout),
+            stderr: printed(status.stderr),
         })
     }
+}
+
+/// What a command has printed: Proxmox shows each of its bytes as one letter.
+fn printed(shown: Option<String>) -> String {
+    let shown = shown.unwrap_or_default();
+    let bytes: Result<Vec<u8>, _> = shown.chars().map(u8::try_from).collect();
+    bytes.map_or(shown, |bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Not of loopback, and not an IPv6 address that every interface gives itself.
@@ -445,6 +479,17 @@ fn reaches_out(address: &IpAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn n1_what_a_guest_prints_is_shown_as_it_printed_it() {
+        let bytes = "größer ✓ 🐧\n".bytes();
+        let shown = bytes.map(char::from).collect::<String>();
+        assert_eq!(printed(Some(shown)), "größer ✓ 🐧\n");
+        // Cut in the middle of a letter, and what is no byte at all.
+        assert_eq!(printed(Some("\u{93} x".to_owned())), "\u{fffd} x");
+        assert_eq!(printed(Some("✓".to_owned())), "✓");
+        assert_eq!(printed(None), "");
+    }
 
     #[test]
     fn loopback_and_ipv6_addresses_of_the_link_reach_nobody() {

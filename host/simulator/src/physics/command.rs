@@ -75,8 +75,7 @@ impl JoinScript {
 /// Of a command that ended well.
 pub(super) fn printed(out: String) -> CommandResult {
     CommandResult {
-        exitcode: 0,
-        out,
-        err: String::new(),
+        out: out.into_bytes(),
+        ..CommandResult::default()
     }
 }

@@ -6,10 +6,14 @@ use super::answer::{Answer, Refusal, Reply};
 use super::observe::MachineEvent;
 use super::pause;
 use super::serve::Call;
+use super::topology::Version;
 use super::vm::{Command, Guest};
 
 /// How long an agent that does not answer is waited for, with one of the server's workers.
 const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(3);
+
+/// How long an agent is waited for that has closed its connection, because it could not start the program.
+const BROKEN_PIPE: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// `POST …/agent/ping`
 pub(crate) async fn ping(call: Call) -> Answer {
@@ -19,9 +23,20 @@ pub(crate) async fn ping(call: Call) -> Answer {
 /// `POST …/agent/exec`: starts a command in the guest.
 pub(crate) async fn exec(call: Call) -> Answer {
     let command = call.params.all("command").to_vec();
-    let input = call.params.get("input-data").unwrap_or_default().to_owned();
+    let input = call.params.get("input-data").unwrap_or_default();
     let (node, vmid) = (call.node.clone(), call.vmid());
     let refusal = call.pve.state().agents_refuse.clone();
+    // Perl takes a letter for a byte as long as it is one.
+    let input: Result<Vec<u8>, _> = input.chars().map(u8::try_from).collect();
+    let Ok(input) = input else {
+        let line = match call.pve.state().version {
+            Version::V8 => 82,
+            Version::V9 => 135,
+        };
+        return Err(Refusal::Failed(format!(
+            "Wide character in subroutine entry at /usr/share/perl5/PVE/QemuServer/Agent.pm line {line}."
+        )));
+    };
     let mut pid = 0;
     let reply = ask(&call, |guest| {
         if let Some(why) = refusal {
@@ -29,12 +44,19 @@ pub(crate) async fn exec(call: Call) -> Answer {
                 "VM {vmid} qga command 'guest-exec' failed - {why}"
             )));
         }
+        if guest.has_no_shell {
+            return Err(Refusal::Forwarding(596, "Broken pipe"));
+        }
         guest.command_count += 1;
         pid = 4_000 + guest.command_count;
         guest.commands.insert(pid, Command::default());
         Ok(json!({"pid": pid}).into())
     })
-    .await?;
+    .await;
+    if matches!(reply, Err(Refusal::Forwarding(..))) {
+        pause(BROKEN_PIPE).await;
+    }
+    let reply = reply?;
     call.pve.state().emit(MachineEvent::AgentExec {
         vmid,
         hypervisor: node,
@@ -45,25 +67,27 @@ pub(crate) async fn exec(call: Call) -> Answer {
     Ok(reply)
 }
 
-/// `GET …/agent/exec-status`
+/// `GET …/agent/exec-status`: the result of a command can be read once.
 pub(crate) async fn exec_status(call: Call) -> Answer {
     let pid = call.params.integer("pid").unwrap_or(0);
+    let pid = u32::try_from(pid).unwrap_or(0);
     ask(&call, |guest| {
-        let command = u32::try_from(pid)
-            .ok()
-            .and_then(|pid| guest.commands.get(&pid));
-        let command = command
-            .ok_or_else(|| Refusal::failed(format!("Agent error: PID {pid} does not exist")))?;
-        let Some(result) = &command.result else {
+        let command = guest.commands.get_mut(&pid);
+        let command =
+            command.ok_or_else(|| Refusal::failed("Agent error: PID ld does not exist"))?;
+        let Some(result) = command.result.take() else {
             return Ok(json!({"exited": 0}).into());
         };
+        guest.commands.remove(&pid);
         let mut data = Map::from_iter([
             ("exited".to_owned(), 1.into()),
             ("exitcode".to_owned(), result.exitcode.into()),
         ]);
         for (key, text) in [("out-data", &result.out), ("err-data", &result.err)] {
             if !text.is_empty() {
-                data.insert(key.to_owned(), text.as_str().into());
+                // Each byte is shown as one letter.
+                let text: String = text.iter().copied().map(char::from).collect();
+                data.insert(key.to_owned(), text.into());
             }
         }
         Ok(Value::from(data).into())

@@ -52,7 +52,8 @@ pub enum MachineEvent {
         hypervisor: String,
         pid: u32,
         command: Vec<String>,
-        input: String,
+        /// As the guest gets it.
+        input: Vec<u8>,
     },
     HypervisorDown {
         hypervisor: String,

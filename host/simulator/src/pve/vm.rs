@@ -70,6 +70,8 @@ pub(crate) struct Guest {
     pub(crate) commands: BTreeMap<u32, Command>,
     pub(crate) files: BTreeMap<String, String>,
     pub(crate) command_count: u32,
+    /// The agent answers, and can start nothing.
+    pub(crate) has_no_shell: bool,
 }
 
 /// A command that the guest agent was asked to run.
@@ -82,8 +84,8 @@ pub(crate) struct Command {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CommandResult {
     pub exitcode: i32,
-    pub out: String,
-    pub err: String,
+    pub out: Vec<u8>,
+    pub err: Vec<u8>,
 }
 
 /// The last broadcast status of a machine: up to ten seconds old.

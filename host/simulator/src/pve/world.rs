@@ -371,6 +371,11 @@ impl Pve {
         })
     }
 
+    /// The physics says that the guest has no program that its agent could start.
+    pub fn take_shell(&self, vmid: u32) -> Result<(), UnknownVm> {
+        self.with_guest(vmid, |guest| guest.has_no_shell = true)
+    }
+
     /// The physics says how a command ended that the guest agent was asked to run.
     pub fn complete_exec(
         &self,

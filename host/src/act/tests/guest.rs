@@ -70,7 +70,7 @@ impl Guest {
     }
 }
 
-fn shell(disk: &Path, command: &[String], input: &str) -> CommandResult {
+fn shell(disk: &Path, command: &[String], input: &[u8]) -> CommandResult {
     let [program, arguments @ ..] = command else {
         panic!("an empty command");
     };
@@ -98,11 +98,11 @@ fn shell(disk: &Path, command: &[String], input: &str) -> CommandResult {
         .spawn()
         .unwrap();
     // A run that finds the lock does not read its input.
-    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    let _ = child.stdin.take().unwrap().write_all(input);
     let ended = child.wait_with_output().unwrap();
     CommandResult {
         exitcode: ended.status.code().unwrap(),
-        out: String::from_utf8(ended.stdout).unwrap(),
-        err: String::from_utf8(ended.stderr).unwrap(),
+        out: ended.stdout,
+        err: ended.stderr,
     }
 }

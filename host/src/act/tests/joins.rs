@@ -36,6 +36,22 @@ async fn a_script_runs_once_in_the_guest_and_its_machine_becomes_a_node() {
     assert_eq!(runs(&lab), "run\n");
 }
 
+/// In a real shell: what arrives there is what the operator wrote, and what it says comes back.
+#[tokio::test(start_paused = true)]
+async fn n1_a_script_with_letters_of_all_kinds_runs_as_it_was_written() {
+    let text = "café αβ Жд 漢字 ✓ 🐧 é123 100% %s \\n \\\\ \"x\" $HOME";
+    let script =
+        format!("# It's done ✓\ncat >said <<'END'\n{text}\nEND\necho 'größer ✓ 🐧'; exit 7");
+    let mut lab = lab(&script).await;
+    let mut host = lab.host(1).await;
+    let made = async |lab: &Lab| lab.claim().await.is_some();
+    assert!(turn(&mut lab, &mut host, &Verdict::Keep, made).await);
+    let told = told_of_failure(&mut lab, &mut host).await;
+    assert!(told.contains("exit code 7: größer ✓ 🐧"), "{told}");
+    let said = lab.guest.as_ref().unwrap().disk().join("said");
+    assert_eq!(fs::read_to_string(said).unwrap(), format!("{text}\n"));
+}
+
 /// The way up; the process dies at this request of the first process. Returns the first process's requests until the VM is there, and all of the last's.
 async fn way_up(crash: Option<CrashPoint>) -> RangeInclusive<u64> {
     let mut lab = lab("echo run >>runs; touch joined").await;

@@ -219,7 +219,7 @@ async fn a_class_says_whether_its_template_and_its_join_file_are_there() {
             "Ready",
             "False",
             "JoinFileMissing",
-            "Mount the Secret",
+            "mount the Secret",
         );
         std::fs::write(secret.path().join("debian"), "join\n").unwrap();
         sleep(LONG).await;

@@ -5,7 +5,7 @@ use std::fs;
 use std::time::Duration;
 
 use kproxide_simulator::kube::fixtures;
-use kproxide_simulator::physics::{Guests, Join};
+use kproxide_simulator::physics::{Guests, Join, Quirk};
 use kproxide_simulator::pve::AuditEntry;
 use kproxide_simulator::pve::topology::{StorageKind, StorageSpec, VmSpec};
 use serde_json::{Value, json};
@@ -53,11 +53,10 @@ fn join_runs(lab: &Lab) -> BTreeMap<u32, Vec<String>> {
     runs
 }
 
-/// As the README recommends: the script comes from a mounted Secret, and the kubelets register with the startup taint.
-#[tokio::test(start_paused = true)]
-async fn a_machine_runs_its_join_script_once_and_its_node_is_opened() {
+/// A world whose machines join by this script alone, and how its host is configured.
+fn joining_by(script: &str) -> (Lab, Config, tempfile::TempDir) {
     let secret = tempfile::tempdir().unwrap();
-    fs::write(secret.path().join("debian"), SCRIPT).unwrap();
+    fs::write(secret.path().join("debian"), script).unwrap();
     let taint = json!({ "key": "kproxide.dev/unregistered", "effect": "NoExecute" });
     let setting = Setting {
         guests: Guests {
@@ -73,6 +72,13 @@ async fn a_machine_runs_its_join_script_once_and_its_node_is_opened() {
         join_dir: secret.path().to_owned(),
         ..config("kproxide-0")
     };
+    (lab, config, secret)
+}
+
+/// As the README recommends: the script comes from a mounted Secret, and the kubelets register with the startup taint.
+#[tokio::test(start_paused = true)]
+async fn a_machine_runs_its_join_script_once_and_its_node_is_opened() {
+    let (lab, config, _secret) = joining_by(SCRIPT);
     run_with(&lab, config, MACHINE).await;
 
     let node = ready_node(&lab);
@@ -84,6 +90,45 @@ async fn a_machine_runs_its_join_script_once_and_its_node_is_opened() {
     let expected = machines.map(|birth| (birth.vmid, vec![SCRIPT.to_owned()]));
     assert_eq!(runs, expected.collect());
     assert_eq!(runs.len(), 1);
+}
+
+/// One letter beyond Latin-1 in a comment: Proxmox refuses that letter wherever it stands.
+#[tokio::test(start_paused = true)]
+async fn n1_a_script_with_letters_beyond_ascii_joins_its_machine() {
+    let (lab, config, _secret) = joining_by("# 100% ✓ it's ready\ncurl https://k3s.example | sh\n");
+    run_with(&lab, config, MACHINE).await;
+    ready_node(&lab);
+    let sent = "printf '# 100%% \\342\\234\\223 it\\047s ready\ncurl https://k3s.example | sh\n' | /bin/sh -s\n";
+    let runs: Vec<_> = join_runs(&lab).into_values().collect();
+    assert_eq!(runs, [[sent]]);
+}
+
+/// It is asked twice, because a daemon that restarts answers so too; then the claim ends with its reason, and the next machine serves.
+#[tokio::test(start_paused = true)]
+async fn n5_a_guest_without_a_shell_is_known_and_not_asked_again() {
+    let (lab, config, _secret) = joining_by(SCRIPT);
+    lab.physics.quirk_of_next(Quirk {
+        no_shell: true,
+        ..Quirk::default()
+    });
+    run_with(&lab, config, 2 * MACHINE).await;
+    ready_node(&lab);
+    let first = lab
+        .pve
+        .snapshot()
+        .births
+        .iter()
+        .find(|birth| birth.vmid < 9_000)
+        .unwrap()
+        .vmid;
+    let audit = lab.pve.audit().into_iter();
+    let path = format!("/qemu/{first}/agent/exec");
+    let asked = audit.filter(|entry| entry.path.ends_with(&path)).count();
+    assert_eq!(asked, 2);
+    let events = lab.kube.list("events.events.k8s.io").into_iter();
+    let notes: Vec<_> = events.map(|event| event["note"].to_string()).collect();
+    let told = |note: &String| note.contains("the guest has no /bin/sh");
+    assert!(notes.iter().any(told), "{notes:?}");
 }
 
 /// Long enough for a Node that is not needed to go: cold start, stabilization, age and unneeded time.

@@ -206,8 +206,8 @@ async fn a_machine_lives_and_dies() {
     );
     let done = CommandResult {
         exitcode: 3,
-        out: "one\n".to_owned(),
-        err: "no token".to_owned(),
+        out: "größer ✓\n".into(),
+        err: "no token".into(),
     };
     lab.pve
         .complete_exec(101, u32::try_from(pid).unwrap(), done)
@@ -215,8 +215,15 @@ async fn a_machine_lives_and_dies() {
     let status = client.agent_exec_status("pve2", 101, pid).await.unwrap();
     assert!(status.exited);
     assert_eq!(
-        (status.exit_code, status.stderr.as_str()),
-        (Some(3), "no token")
+        (status.exit_code, &*status.stdout, &*status.stderr),
+        (Some(3), "größer ✓\n", "no token")
+    );
+    lab.pve.take_shell(101).unwrap();
+    let command = client.agent_exec("pve2", 101, &["sh", "-s"], None);
+    let no_shell = command.await.unwrap_err();
+    assert_eq!(
+        (&no_shell.meaning, no_shell.executed),
+        (&Meaning::NoShell, Executed::No)
     );
 
     let fresh = client.read_config("pve2", 101).await.unwrap();
