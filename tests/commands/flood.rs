@@ -1,14 +1,16 @@
 //! S2: any pod may reach the admin port, and hold there what it can.
 
+use std::fs::File;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
 use kproxide_simulator::kube::fixtures;
 use kproxide_testkit::{eventually, free_port};
+use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 
 use super::{Api, SOON, create_objects, served};
 
@@ -36,9 +38,51 @@ async fn probe(port: u16) -> bool {
     probed.unwrap_or(false)
 }
 
+/// A replica beside that simulation, with as few descriptors as containerd 2 gives.
+fn host(out: &str, port: u16) -> Child {
+    let run = format!(
+        "ulimit -n 1024; exec {} run --kubeconfig {out}/kubeconfig --credentials-dir {out}/credentials \
+         --admin-address 127.0.0.1:{port} --poll-interval=1s --inventory-max-age=1s",
+        env!("CARGO_BIN_EXE_kproxide"),
+    );
+    Command::new("/bin/sh")
+        .args(["-c", &run])
+        .env_clear()
+        .stdin(Stdio::null())
+        .stderr(File::create(log(out, port)).unwrap())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap()
+}
+
+fn log(out: &str, port: u16) -> String {
+    format!("{out}/log-{port}")
+}
+
+/// Who holds the Lease, and since when; empty before anybody does.
+async fn lease(api: &Api) -> Value {
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/kproxide/leases";
+    api.get(leases).await["items"][0]["spec"].clone()
+}
+
+/// This process holds the other ends of all those connections.
+fn take_descriptors() {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        let maximum = getrlimit(Resource::Nofile).maximum;
+        let limit = Rlimit {
+            current: maximum,
+            maximum,
+        };
+        setrlimit(Resource::Nofile, limit).unwrap();
+    }
+}
+
 /// As S2 had it: a limit of 1,024 open files, half-sent requests and slow readers, and all the while probes, the Lease and work.
 #[tokio::test]
 async fn s2_2000_half_open_connections_stop_neither_probes_nor_work() {
+    take_descriptors();
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out").display().to_string();
     let _simulation = served(&out).await;
@@ -46,31 +90,15 @@ async fn s2_2000_half_open_connections_stop_neither_probes_nor_work() {
     let connection = std::fs::read_to_string(format!("{out}/pve.json")).unwrap();
     create_objects(&api, &serde_json::from_str(&connection).unwrap()).await;
     let port = free_port().unwrap();
-    let run = format!(
-        "ulimit -n 1024; exec {} run --kubeconfig {out}/kubeconfig --credentials-dir {out}/credentials \
-         --admin-address 127.0.0.1:{port} --poll-interval=1s --inventory-max-age=1s",
-        env!("CARGO_BIN_EXE_kproxide"),
-    );
-    let _host = Command::new("/bin/sh")
-        .args(["-c", &run])
-        .env_clear()
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
-    let lease = async || {
-        let leases = "/apis/coordination.k8s.io/v1/namespaces/kproxide/leases";
-        api.get(leases).await["items"][0]["spec"].clone()
-    };
+    let _host = host(&out, port);
     eventually(SOON, "a leader that answers", async || {
-        let spec = lease().await;
+        let spec = lease(&api).await;
         let leads = spec["holderIdentity"].is_string();
         let listens = TcpStream::connect(("127.0.0.1", port)).await.is_ok();
         (leads && listens).then_some(()).ok_or(spec.to_string())
     })
     .await;
-    let before = lease().await;
+    let before = lease(&api).await;
 
     let mut held = Vec::new();
     for number in 0..2000 {
@@ -94,8 +122,49 @@ async fn s2_2000_half_open_connections_stop_neither_probes_nor_work() {
         running.then_some(()).ok_or(pod["status"].to_string())
     })
     .await;
-    let after = lease().await;
+    let after = lease(&api).await;
     assert_eq!(after["holderIdentity"], before["holderIdentity"]);
     assert_ne!(after["renewTime"], before["renewTime"]);
     assert_eq!(held.len(), 2000);
+}
+
+/// Somebody else takes the descriptors away, such as a node whose table of files is full: nothing can be opened any more, and what is open goes on.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+#[ignore = "tier: e2e"]
+async fn s2_a_replica_without_descriptors_makes_room_for_another() {
+    use rustix::process::{Pid, Resource, Rlimit, prlimit};
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out").display().to_string();
+    let _simulation = served(&out).await;
+    let api = Api::of(Path::new(&format!("{out}/kubeconfig")));
+    let port = free_port().unwrap();
+    let mut first = host(&out, port);
+    let leads = async || {
+        let holder = &lease(&api).await["holderIdentity"];
+        holder.as_str().map(str::to_owned).ok_or(holder.to_string())
+    };
+    let holder = eventually(SOON, "a leader", leads).await;
+    let _standby = host(&out, free_port().unwrap());
+    // For what a new leader opens.
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let pid = Pid::from_raw(i32::try_from(first.id().unwrap()).unwrap());
+    let none = Rlimit {
+        current: Some(4),
+        maximum: Some(4),
+    };
+    prlimit(pid, Resource::Nofile, none).unwrap();
+    eventually(Duration::from_secs(90), "another leader", async || {
+        let now = lease(&api).await["holderIdentity"].clone();
+        let other = now
+            .as_str()
+            .is_some_and(|it| !it.is_empty() && *it != holder);
+        other.then_some(()).ok_or(now.to_string())
+    })
+    .await;
+    let ended = tokio::time::timeout(SOON, first.wait()).await;
+    let code = ended.unwrap().unwrap().code();
+    let said = std::fs::read_to_string(log(&out, port)).unwrap();
+    let reason = "kproxide: for 60 s no connection and no file could be opened";
+    assert!(code == Some(1) && said.contains(reason), "{said}");
 }
