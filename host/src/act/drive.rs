@@ -316,7 +316,10 @@ impl Drive {
             followed = client.follow(&parsed, FOLLOWED_FOR) => followed,
         };
         match followed {
-            Ok(outcome) => Ok(outcome::of_task(upid, outcome, self.storage())),
+            Ok(outcome) => {
+                let vmid = self.facts().spec.vmid;
+                Ok(outcome::of_task(upid, outcome, self.storage(), vmid))
+            }
             Err(error) => Err(unfollowed(error.chain())),
         }
     }

@@ -105,7 +105,9 @@ impl Drive {
                         let log = client.task_log(&parsed, LOG_LINES).await;
                         seen.leftovers = left_behind(&log.unwrap_or_default());
                     }
-                    outcome.map(|outcome| of_task(upid, outcome, self.storage()))
+                    outcome.map(|outcome| {
+                        of_task(upid, outcome, self.storage(), self.facts().spec.vmid)
+                    })
                 }
                 Err(error) => Some(Outcome::Unknown(error.to_string())),
             };

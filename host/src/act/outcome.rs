@@ -28,6 +28,7 @@ pub(super) fn of_task(
     upid: &str,
     outcome: task::Outcome,
     storage: Option<&StorageName>,
+    vmid: Vmid,
 ) -> Outcome {
     match outcome {
         task::Outcome::Running => Outcome::Running(upid.into()),
@@ -38,6 +39,14 @@ pub(super) fn of_task(
             meaning: Meaning::AlreadyRunning,
             ..
         } => Outcome::Done,
+        // Of this number alone: no server is to blame, and another number is free of it.
+        task::Outcome::Failed {
+            meaning: meaning @ Meaning::CloudInitLeft { vmid: left },
+            text,
+        } if left == vmid.0 => Outcome::Failed {
+            failure: Failure::NumberSpoilt,
+            text: format!("{text}. {meaning}"),
+        },
         task::Outcome::Failed { meaning, text } => Outcome::Failed {
             failure: failure(&meaning, meaning.reaction()),
             text: match (&meaning, storage) {
@@ -120,7 +129,8 @@ mod tests {
             "clone failed: lvcreate 'pve/vm-201-disk-0' error: insufficient free space",
         );
         let storage = StorageName::from("local-lvm");
-        let Outcome::Failed { failure, text } = of_task("upid", ended, Some(&storage)) else {
+        let Outcome::Failed { failure, text } = of_task("upid", ended, Some(&storage), Vmid(500))
+        else {
             panic!("it did not fail");
         };
         assert_eq!(failure, Failure::Elsewhere);
@@ -129,5 +139,30 @@ mod tests {
             "storage local-lvm: no space left on the storage: free some, or set `template.storage` to another one: \
              clone failed: lvcreate 'pve/vm-201-disk-0' error: insufficient free space"
         );
+    }
+
+    /// In the words of the tools of folders, LVM, ZFS and RBD.
+    #[test]
+    fn n4_a_cloud_init_volume_that_was_left_spoils_its_own_number_alone() {
+        let texts = [
+            "clone failed: disk image '/srv/shared/images/171/vm-171-cloudinit.qcow2' already exists",
+            "clone failed: lvcreate 'pve/vm-171-cloudinit' error:   Logical Volume \"vm-171-cloudinit\" already exists in volume group \"pve\"",
+            "clone failed: zfs error: cannot create 'rpool/data/vm-171-cloudinit': dataset already exists",
+            "clone failed: rbd create 'vm-171-cloudinit' error: rbd: create error: (17) File exists",
+        ];
+        for text in texts {
+            let of = |vmid: u32| {
+                let ended = task::Outcome::of_exit_status(text);
+                match of_task("upid", ended, None, Vmid(vmid)) {
+                    Outcome::Failed { failure, text } => (failure, text),
+                    other => panic!("{other:?}"),
+                }
+            };
+            let (failure, said) = of(171);
+            assert_eq!(failure, Failure::NumberSpoilt, "{text}");
+            assert!(said.starts_with(text), "{said}");
+            assert!(said.contains("pvesm list STORAGE --vmid 171"), "{said}");
+            assert_ne!(of(172).0, Failure::NumberSpoilt);
+        }
     }
 }

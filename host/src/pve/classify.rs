@@ -155,6 +155,11 @@ fn sentence(text: &str) -> Meaning {
     {
         return Meaning::VmidTaken;
     }
+    if let Some(vmid) = between(text, "vm-", "-cloudinit").and_then(|it| it.parse().ok())
+        && (has("already exists") || has("File exists"))
+    {
+        return Meaning::CloudInitLeft { vmid };
+    }
     if has("unable to find configuration file for VM")
         || has("Configuration file '") && has("/qemu-server/") && has("does not exist")
     {

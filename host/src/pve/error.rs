@@ -42,6 +42,14 @@ pub enum Meaning {
     /// The VMID of a clone exists already. Look whose VM it is. Never delete it for this reason.
     #[error("the VMID is taken")]
     VmidTaken,
+    /// A cloud-init volume of this VMID was left behind, so no clone can get one. Another VMID can.
+    #[error(
+        "a cloud-init volume of VMID {vmid} was left behind: look with `pvesm list STORAGE --vmid {vmid}` on the server, and remove it with `pvesm free VOLUME` unless another cluster needs it"
+    )]
+    CloudInitLeft {
+        /// The VMID of the clone.
+        vmid: u32,
+    },
     /// A lock in the VM's configuration: `clone`, `backup`, `migrate`, ….
     #[error("the VM is locked by Proxmox ({lock})")]
     Locked {
@@ -251,6 +259,7 @@ impl Meaning {
             Meaning::Locked { .. } | Meaning::AgentDown => Reaction::Wait,
 
             Meaning::VmidTaken
+            | Meaning::CloudInitLeft { .. }
             | Meaning::NotFound
             | Meaning::AnswerLost
             | Meaning::Undecodable

@@ -8,7 +8,7 @@ use super::failing::{clone_too_late, fail, failed_launch, taken_by_another, too_
 use super::observed::{EntryLook, Failure, MachineLook, Marker, Observed, Outcome, Presence};
 use super::op::{Effect, Op};
 use super::ownership::{Made, is_another, prove};
-use super::reasons::{CLONE_INTERRUPTED, CLONED, STUCK_LOCKED};
+use super::reasons::{CLONE_FAILED, CLONE_INTERRUPTED, CLONED, STUCK_LOCKED};
 use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
 use crate::time::later;
@@ -143,14 +143,19 @@ fn clone_failed(
     let hypervisor = &subject.claim.spec.hypervisor;
     let message = format!("cloning on {hypervisor} failed: {text}");
     match failure {
-        Failure::Elsewhere | Failure::Outdated | Failure::GiveUp | Failure::Everywhere => {
-            fail(Condition::Launched, failure.as_str(), message, now)
-        }
+        Failure::Elsewhere
+        | Failure::Outdated
+        | Failure::NumberSpoilt
+        | Failure::GiveUp
+        | Failure::Everywhere => fail(Condition::Launched, failure.as_str(), message, now),
         Failure::Retry | Failure::VmidTaken | Failure::Freeze => {
             if now >= subject.provision_deadline() {
                 return fail(Condition::Launched, failure.as_str(), message, now);
             }
-            again(subject).record_and_back_off(later(now, pause(subject)), message)
+            let kind = Condition::Launched;
+            again(subject)
+                .condition(kind, false, CLONE_FAILED, &*message, now)
+                .record_and_back_off(later(now, pause(subject)), message)
         }
     }
 }

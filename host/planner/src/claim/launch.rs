@@ -138,9 +138,11 @@ fn outcome(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Option
         return Some(start_failed(subject, message, now));
     }
     Some(match failure {
-        Failure::Elsewhere | Failure::Outdated | Failure::GiveUp | Failure::Everywhere => {
-            fail(Condition::Launched, failure.as_str(), message, now)
-        }
+        Failure::Elsewhere
+        | Failure::Outdated
+        | Failure::NumberSpoilt
+        | Failure::GiveUp
+        | Failure::Everywhere => fail(Condition::Launched, failure.as_str(), message, now),
         Failure::Retry | Failure::VmidTaken | Failure::Freeze if late => {
             fail(Condition::Launched, failure.as_str(), message, now)
         }

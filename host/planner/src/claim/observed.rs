@@ -176,6 +176,8 @@ pub enum Failure {
     GiveUp,
     /// The same, and it would fail alike on every hypervisor of the Proxmox cluster.
     Everywhere,
+    /// Something with this VMID was left behind, so no machine can have it. Another number can be taken at once.
+    NumberSpoilt,
     /// The VMID exists already.
     VmidTaken,
     /// The whole cluster refuses writes or our credentials.

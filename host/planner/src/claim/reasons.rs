@@ -10,6 +10,12 @@ pub(super) const VMID_TAKEN: &str = "VmidTaken";
 /// The reason of `Launched=False` when the template or the storage has changed since the plan.
 pub(super) const OUTDATED: &str = "Outdated";
 
+/// The reason of `Launched=False` when a volume with our VMID was left behind.
+pub(super) const NUMBER_SPOILT: &str = "NumberSpoilt";
+
+/// The reason of `Launched=False` while a clone failed and is tried again.
+pub(super) const CLONE_FAILED: &str = "CloneFailed";
+
 /// The reason of `Launched=False` when Proxmox refuses what is the same on each of its servers: something of the class, or
 /// a privilege of the token.
 pub(crate) const REFUSED_EVERYWHERE: &str = "RefusedEverywhere";

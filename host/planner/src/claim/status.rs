@@ -8,7 +8,8 @@ use jiff::{SignedDuration, Timestamp};
 use super::evidence::lasting;
 use super::op::Op;
 use super::reasons::{
-    AWAITS_DEVICES, CLONED, JOIN_NOT_RUN, NOT_IN_SERVICE, OUTDATED, START_FAILED, VMID_TAKEN,
+    AWAITS_DEVICES, CLONE_FAILED, CLONED, JOIN_NOT_RUN, NOT_IN_SERVICE, NUMBER_SPOILT, OUTDATED,
+    START_FAILED, VMID_TAKEN,
 };
 use crate::facts::{
     BlockedDrains, ClaimCondition, ClaimFacts, ClaimStatus, Condition, GIVEN_UP, LaunchFailure,
@@ -184,7 +185,13 @@ impl ClaimStatus {
         let is_of_nobody = |reason: &str| {
             matches!(
                 reason,
-                "" | VMID_TAKEN | OUTDATED | CLONED | "ReservationLost" | "Lost"
+                "" | VMID_TAKEN
+                    | NUMBER_SPOILT
+                    | OUTDATED
+                    | CLONE_FAILED
+                    | CLONED
+                    | "ReservationLost"
+                    | "Lost"
             )
         };
         let mut conditions = self.conditions.iter();

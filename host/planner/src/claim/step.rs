@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use super::observed::Failure;
 use super::op::{Effect, Op};
 use super::reasons::{
-    DRAINING, NODE_READY, NOT_IN_SERVICE, OUTDATED, REFUSED_EVERYWHERE, TERMINATING,
+    DRAINING, NODE_READY, NOT_IN_SERVICE, NUMBER_SPOILT, OUTDATED, REFUSED_EVERYWHERE, TERMINATING,
 };
 use super::{BLOCKED_BY_POD, CORDONED, Condition, Intent, Phase, SCALE_DOWN_BLOCKED};
 use crate::facts::{BlockedDrains, ClaimCondition, ClaimStatus, Labels, Taint};
@@ -295,6 +295,7 @@ impl Failure {
             // A full storage, or a server that is off. The message says which.
             Self::Elsewhere => "HypervisorUnfit",
             Self::Outdated => OUTDATED,
+            Self::NumberSpoilt => NUMBER_SPOILT,
             Self::GiveUp => "Refused",
             Self::Everywhere => REFUSED_EVERYWHERE,
             Self::VmidTaken => "VmidTaken",

@@ -344,6 +344,7 @@ fn outcome(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Option
         Failure::Retry
         | Failure::Elsewhere
         | Failure::Outdated
+        | Failure::NumberSpoilt
         | Failure::VmidTaken
         | Failure::Freeze => soon(now, why),
     })
@@ -363,6 +364,7 @@ fn refused(
         Failure::Retry
         | Failure::Elsewhere
         | Failure::Outdated
+        | Failure::NumberSpoilt
         | Failure::VmidTaken
         | Failure::Freeze => LOCK_PAUSE,
     };

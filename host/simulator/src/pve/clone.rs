@@ -427,6 +427,9 @@ impl State {
             volume.used,
             &format!("vm-{}-disk-0", order.new),
         )?;
+        if drive.is_cloudinit() {
+            self.refuse_second_cloudinit(&volume)?;
+        }
         let volid = self.add_volume(volume, drive.is_cloudinit(), false);
         let storage = &self.storages[order.storage_for(drive)];
         let lines = log_lines(storage, &source, &volid, order.new, copies);

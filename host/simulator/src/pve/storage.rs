@@ -161,6 +161,30 @@ impl State {
         volid
     }
 
+    /// The volume for cloud-init has one name only. If something was left there, the storage's tools refuse.
+    pub(crate) fn refuse_second_cloudinit(&self, volume: &Volume) -> Result<(), String> {
+        let name = self.free_name(volume, true, false);
+        let key = (volume.storage.clone(), volume.node.clone(), name.clone());
+        if !self.volumes.contains_key(&key) {
+            return Ok(());
+        }
+        let storage = &volume.storage;
+        Err(match self.storages[storage].kind {
+            StorageKind::Dir | StorageKind::Nfs => {
+                format!("disk image '/srv/{storage}/images/{name}' already exists")
+            }
+            StorageKind::Lvm | StorageKind::LvmThin => format!(
+                "lvcreate '{storage}/{name}' error:   Logical Volume \"{name}\" already exists in volume group \"{storage}\""
+            ),
+            StorageKind::ZfsPool => {
+                format!("zfs error: cannot create '{storage}/{name}': dataset already exists")
+            }
+            StorageKind::Rbd => {
+                format!("rbd create '{name}' error: rbd: create error: (17) File exists")
+            }
+        })
+    }
+
     fn free_name(&self, volume: &Volume, cloudinit: bool, base: bool) -> String {
         let files = self.storages[&volume.storage].is_files();
         let vmid = volume.vmid;

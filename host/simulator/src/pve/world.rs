@@ -337,6 +337,14 @@ impl Pve {
         self.with_vm(vmid, |vm| vm.ignores_shutdown = ignores)
     }
 
+    /// A cloud-init volume of this number stays behind, as after a removal with warnings.
+    pub fn leave_cloudinit(&self, vmid: u32, storage: &str, hypervisor: &str) {
+        let mut state = self.state();
+        let now = self.clock().now().as_second();
+        let volume = Volume::new(&state.storages[storage], hypervisor, vmid, 4 << 20, now);
+        state.add_volume(volume, true, false);
+    }
+
     /// A person removes every volume that bears this number.
     pub fn human_frees_volumes(&self, vmid: u32) {
         let mut state = self.state();

@@ -260,6 +260,45 @@ async fn a_template_that_changed_since_the_last_look_costs_one_launch() {
     ended.unwrap();
 }
 
+/// A removal with warnings has left the cloud-init volumes of the first two numbers. On each kind of storage Proxmox's tools say so in other words.
+#[tokio::test(start_paused = true)]
+async fn n4_a_number_with_a_cloud_init_volume_rests_and_the_next_machine_has_another() {
+    let lab = furnished(Setting::new(1, 1), json!({}), lively());
+    let storage = |lab: &Lab| {
+        let template = lab.pve.snapshot().vms.into_iter().find(|vm| vm.template);
+        let config = template.unwrap().config;
+        let drive = config
+            .iter()
+            .find(|(_, drive)| drive.contains("cloudinit"))
+            .map(|(_, drive)| drive.to_owned());
+        drive.unwrap().split(':').next().unwrap().to_owned()
+    };
+    let storage = storage(&lab);
+    for vmid in [500, 501] {
+        lab.pve.leave_cloudinit(vmid, &storage, "pve1");
+    }
+    wide(&lab, "web", "workers", 1);
+    run(&lab, MACHINE).await;
+    assert_eq!(running(&lab, "web"), 1);
+    // One try for each of the two, and then the machine.
+    assert_eq!(asked(&lab, "POST", "/clone").values().sum::<usize>(), 3);
+    let notes = told(&lab, "FailedToScaleUpGroup");
+    for vmid in [500, 501] {
+        let text = format!("vm-{vmid}-cloudinit");
+        let notes = notes_with(&notes, &text);
+        assert_eq!(notes.len(), 1, "{notes:?}");
+        let line = format!("pvesm list STORAGE --vmid {vmid}");
+        assert!(notes[0].contains(&line), "{notes:?}");
+    }
+    let ledger = lab.kube.get("ledgers.kproxide.dev", "", "kproxide");
+    let ledger = ledger.unwrap();
+    assert_eq!(ledger["spec"]["backoff"], serde_json::Value::Null);
+    let entries = ledger["spec"]["entries"].as_array().unwrap();
+    let resting = entries.iter().filter(|it| it["state"] == "quarantined");
+    let resting: Vec<_> = resting.map(|it| it["vmid"].as_u64().unwrap()).collect();
+    assert_eq!(resting, [500, 501]);
+}
+
 /// Machines that join by a script, in this world.
 async fn joining(setting: Setting, time: Duration, prepare: impl FnOnce(&Lab)) -> Lab {
     let secret = tempfile::tempdir().unwrap();
