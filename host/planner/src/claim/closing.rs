@@ -6,7 +6,7 @@ use super::answers::{failed, several, soon, unread};
 use super::node::node_ref;
 use super::observed::{EntryLook, NodeLook, Observed};
 use super::op::{Effect, Op};
-use super::reasons::CLOSED;
+use super::reasons::{CLOSED, VMID_TAKEN};
 use super::stalled;
 use super::step::{StatusChange, Step};
 use super::subject::Subject;
@@ -78,8 +78,22 @@ pub(super) fn close(subject: &Subject<'_>, observed: &Observed, now: Timestamp) 
 }
 
 pub(super) fn quarantine(subject: &Subject<'_>, now: Timestamp) -> Step {
+    let until = match was_asked_for(subject) {
+        true => later(now, subject.settings.quarantine),
+        // The row stays until the claim is gone.
+        false => now,
+    };
     Step::Do(Effect::Quarantine {
-        until: later(now, subject.settings.quarantine),
+        until,
         failure: subject.status().launch_failure(),
     })
+}
+
+/// Whether a clone with the claim's number may have been asked for. kproxide writes the nonce before it asks. Without one there was no machine, and the
+/// number is free at once: otherwise pods that come and go would use up all numbers for a day. One that belongs to another VM is left alone for as long as
+/// any other.
+fn was_asked_for(subject: &Subject<'_>) -> bool {
+    let mut conditions = subject.status().conditions.iter();
+    let is_taken = conditions.any(|it| it.kind == Condition::Launched && it.reason == VMID_TAKEN);
+    subject.status().nonce.is_some() || subject.claim.spec.adopts.is_some() || is_taken
 }

@@ -50,7 +50,7 @@ pub fn close(ledger: &LedgerFacts, closing: &Closing<'_>, failed_at: Timestamp) 
         failure,
     } = closing;
     if entry_of(ledger, claim, spec) == EntryLook::Quarantined {
-        return ledger.clone();
+        return rest_longer(ledger, closing);
     }
     let mut ledger = quarantine(ledger, claim, *until);
     if !ledger.entries.iter().any(|entry| is_of(entry, claim, spec)) {
@@ -61,6 +61,18 @@ pub fn close(ledger: &LedgerFacts, closing: &Closing<'_>, failed_at: Timestamp) 
         Some(failure) => record_launch(&ledger, spec, failure, failed_at),
         None => ledger,
     }
+}
+
+/// One leader may have closed the claim as if no clone was asked for while the other one asked for it.
+fn rest_longer(ledger: &LedgerFacts, closing: &Closing<'_>) -> LedgerFacts {
+    let mut ledger = ledger.clone();
+    let rows = ledger.entries.iter_mut();
+    for entry in rows.filter(|entry| is_of(entry, closing.claim, closing.spec)) {
+        if let EntryState::Quarantined { until } = &mut entry.state {
+            *until = closing.until.max(*until);
+        }
+    }
+    ledger
 }
 
 /// The Ledger after a launch failed: of its pool, and on its hypervisor with its storage, or for its class wherever it is
@@ -147,9 +159,12 @@ fn is_of(entry: &LedgerEntry, claim: &ClaimName, spec: &ClaimSpec) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use jiff::SignedDuration;
+
     use super::super::Phase;
     use super::super::tests::fixture;
     use super::*;
+    use crate::time::later;
 
     fn failed<'a>(name: &'a ClaimName, spec: &'a ClaimSpec) -> Closing<'a> {
         Closing {
@@ -215,6 +230,20 @@ mod tests {
         let ledger = close(&ledger, &closing, fixture::at(0));
         assert_eq!(entry_of(&ledger, &name, &spec), EntryLook::Quarantined);
         assert_eq!((ledger.entries.len(), ledger.backoff[0].failures), (1, 2));
+        // Closed once more: the longer rest counts, and the failure does not count again.
+        let longer = later(closing.until, SignedDuration::from_secs(70));
+        for (until, expected) in [(fixture::at(0), closing.until), (longer, longer)] {
+            let again = Closing {
+                until,
+                ..closing.clone()
+            };
+            let ledger = close(&ledger, &again, fixture::at(0));
+            let rests = EntryState::Quarantined { until: expected };
+            assert_eq!(
+                (ledger.entries[0].state, ledger.backoff[0].failures),
+                (rests, 2)
+            );
+        }
     }
 
     #[test]

@@ -260,6 +260,40 @@ async fn a_template_that_changed_since_the_last_look_costs_one_launch() {
     ended.unwrap();
 }
 
+/// Pods that are gone before a clone was asked for: somebody makes and deletes them in a loop, or an HPA flaps. One clone at a time keeps each storage busy.
+#[tokio::test(start_paused = true)]
+async fn s3_pods_that_come_and_go_use_up_no_numbers() {
+    let class =
+        json!({ "template": { "name": "k8s-node", "placement": "local", "clone": "full" } });
+    let lab = furnished(Setting::new(1, 3), class, lively());
+    let few = json!({ "spec": {
+        "vmidRange": { "first": 500, "last": 505 },
+        "concurrency": { "perStorage": 1, "perHypervisor": 1 },
+    } });
+    lab.kube
+        .patch("proxmoxclusters.kproxide.dev", "", "", "home", few)
+        .unwrap();
+    let (app, host) = lab.host("kproxide-0", config("kproxide-0")).unwrap();
+    let story = async {
+        // After the cold start, so that claims may be given up.
+        sleep(MACHINE).await;
+        wide(&lab, "gone", "workers", 5);
+        sleep(Duration::from_secs(4)).await;
+        let claims = lab.kube.list("nodeclaims.kproxide.dev");
+        let never = claims.iter().filter(|it| it["status"]["nonce"].is_null());
+        assert_eq!((claims.len(), never.count()), (5, 2));
+        scale(&lab, "gone", 0);
+        sleep(Duration::from_secs(30)).await;
+        assert_eq!(lab.kube.list("nodeclaims.kproxide.dev").len(), 3);
+        wide(&lab, "web", "workers", 5);
+        sleep(2 * MACHINE).await;
+        assert_eq!(running(&lab, "web"), 5);
+        host.stop.cancel();
+    };
+    let ((), ended) = tokio::join!(story, app.run());
+    ended.unwrap();
+}
+
 /// A removal with warnings has left the cloud-init volumes of the first two numbers. On each kind of storage Proxmox's tools say so in other words.
 #[tokio::test(start_paused = true)]
 async fn n4_a_number_with_a_cloud_init_volume_rests_and_the_next_machine_has_another() {
