@@ -35,6 +35,9 @@ use crate::reporter::{Reporter, policies};
 /// Clocks that differ by no more than this count as equal, because an answer may take half a minute.
 const CLOCKS_AGREE: jiff::SignedDuration = jiff::SignedDuration::from_secs(60);
 
+/// The loop turns at least this often, however long `--poll-interval` is: who looks whether it is alive must see it.
+const TURN: Duration = Duration::from_secs(20);
+
 /// When the loop plans.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
@@ -104,6 +107,8 @@ enum Event {
     Note(ClaimNote),
     Debug(oneshot::Sender<Vec<u8>>),
     Due,
+    /// Nothing is to be done, and the loop is alive.
+    Turn,
     Stop,
 }
 
@@ -184,6 +189,7 @@ impl Autoscaler {
                         last_plan = Some(plan);
                     }
                 }
+                Event::Turn => {}
                 Event::Stop => break,
             }
         }
@@ -202,6 +208,7 @@ impl Autoscaler {
             Some(report) = inputs.watches.recv() => Event::Watched(report),
             () = self.actor.finished() => Event::Acted,
             () = tokio::time::sleep_until(due), if self.reloading.has_begun() => Event::Due,
+            () = tokio::time::sleep(TURN) => Event::Turn,
             // Last, so that a reader of /debug/plan does not keep the loop from its work.
             Some(answer) = inputs.debug_plan.recv() => Event::Debug(answer),
         }

@@ -143,3 +143,22 @@ async fn s2_a_process_whose_loop_hangs_leaves_the_lease() {
     let expected = "the loop has not turned for 300 s";
     assert!(problem.contains(expected), "{problem}");
 }
+
+/// In a quiet cluster nothing happens between two polls.
+#[tokio::test(start_paused = true)]
+async fn a_long_poll_interval_makes_no_process_look_dead() {
+    let lab = furnished(Setting::new(1, 1), json!({}), json!({}));
+    let mut config = config("kproxide-0");
+    config.timing.poll_interval = Duration::from_secs(30 * 60);
+    let (app, host) = lab.host("kproxide-0", config).unwrap();
+    let turned = app.vitals().turned;
+    let story = async {
+        for _ in 0..29 {
+            sleep(Duration::from_secs(59)).await;
+            assert!(turned.borrow().elapsed() < Duration::from_secs(30));
+        }
+        host.stop.cancel();
+    };
+    let ((), ended) = tokio::join!(story, app.run());
+    ended.unwrap();
+}
