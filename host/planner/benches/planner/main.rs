@@ -6,6 +6,7 @@ mod burst;
 mod cluster;
 mod diverse;
 mod estimate;
+mod hostile;
 mod spread;
 mod thinning;
 
@@ -22,6 +23,7 @@ criterion_group!(
     cluster::benches,
     diverse::benches,
     estimate::benches,
+    hostile::benches,
     thinning::benches
 );
 criterion_main!(benches);

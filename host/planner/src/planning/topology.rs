@@ -5,31 +5,34 @@
 //! stand in each. Counts are made once in a tick for the pods that are there, and kept by [`Topology::put`] and
 //! [`Topology::take_back`] while pods are placed and moved in thought.
 
+mod build;
 mod count;
 mod preferred;
+mod selecting;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use self::count::{Count, Counted, Subject, Who, is_selected, selected};
+use self::count::{Count, Who};
 use self::preferred::Preferred;
-use super::fit::{NodeProfile, demanded};
-use crate::facts::{PodSpec, PodTerm, SpreadConstraint};
+use super::fit::NodeProfile;
+use crate::facts::{PodSpec, SpreadConstraint};
 use crate::ids::ObjectKey;
 use crate::keys::HOSTNAME;
 use crate::report::Misfit;
-use crate::world::{Id, NodeView, PodView, World};
+use crate::world::{Id, NodeView, PodView};
 
 #[derive(Clone, Default)]
 pub(super) struct Topology<'w> {
     counts: Vec<Count<'w>>,
     /// What pending pods prefer to stand with, or away from. It keeps no pod away.
     preferred: Vec<Preferred<'w>>,
-    /// What concerns the pods of a shape. A shape that is not here has no rules and is counted nowhere.
-    shapes: BTreeMap<Id, Kin<'w>>,
+    /// What concerns the pods of a shape. A shape that is not here has no rules and is counted nowhere. Packing copies the
+    /// counts often, and this never changes.
+    shapes: Arc<BTreeMap<Id, Kin<'w>>>,
     /// DaemonSets whose pods some count counts. A machine to come brings them.
-    daemons: Vec<Daemon<'w>>,
+    daemons: Arc<[Daemon<'w>]>,
     /// Machines to be made that have a host name so far.
     hosts: usize,
 }
@@ -138,146 +141,6 @@ enum Rule<'w> {
 }
 
 impl<'w> Topology<'w> {
-    /// Of the pods that are there. Few pods have such rules; where none has, nothing is counted.
-    pub(super) fn of(world: &'w World) -> Self {
-        let subjects: Vec<(Id, Subject<'w>)> = world
-            .shapes()
-            .map(|(id, shape)| (id, Subject::of(shape, world)))
-            .collect();
-        let mut topology = Self::default();
-        let mut shared = BTreeMap::new();
-        let mut keeping_away: BTreeMap<(&str, &PodTerm), usize> = BTreeMap::new();
-        for (id, subject) in &subjects {
-            let rules = topology.own_rules(&mut shared, *subject);
-            if !rules.is_empty() {
-                topology.shapes.entry(*id).or_default().rules = rules;
-            }
-        }
-        let daemons = world.daemon_sets().iter();
-        let daemons: Vec<(&ObjectKey, Subject<'w>)> = daemons
-            .map(|(key, set)| (key, Subject::of_daemon_set(key, set, world)))
-            .collect();
-        let of_pods = subjects.iter().map(|(_, subject)| *subject);
-        for subject in of_pods.chain(daemons.iter().map(|(_, subject)| *subject)) {
-            for term in &subject.spec.pod_anti_affinity {
-                keeping_away
-                    .entry((subject.namespace, term))
-                    .or_insert_with(|| {
-                        topology.count(&term.topology_key, Who::Having(subject.namespace, term))
-                    });
-            }
-        }
-        topology.count_preferred(world, &subjects);
-        if topology.counts.is_empty() && topology.preferred.is_empty() {
-            return topology;
-        }
-        for (id, subject) in &subjects {
-            let away = keeping_away
-                .iter()
-                .filter(|((namespace, term), _)| is_selected(term, namespace, *subject));
-            let away: Vec<_> = away
-                .map(|(_, count)| Rule::Away {
-                    count: *count,
-                    ours: false,
-                })
-                .collect();
-            let counted = topology.counting(*subject);
-            if !away.is_empty() || !counted.is_empty() {
-                let kin = topology.shapes.entry(*id).or_default();
-                kin.rules.extend(away);
-                kin.counted_in = counted;
-            }
-        }
-        for (key, subject) in daemons {
-            let counted_in = topology.counting(subject);
-            if !counted_in.is_empty() {
-                let spec = subject.spec;
-                topology.daemons.push(Daemon {
-                    key,
-                    spec,
-                    counted_in,
-                });
-            }
-        }
-        for node in world.nodes() {
-            topology.add_node(&node);
-        }
-        topology
-    }
-
-    /// The counts that such a pod is part of.
-    fn counting(&self, subject: Subject<'w>) -> Vec<usize> {
-        let all = self.counts.iter().enumerate();
-        let counting = all.filter(|(_, count)| count.who.counts(subject));
-        counting.map(|(index, _)| index).collect()
-    }
-
-    fn count(&mut self, key: &'w str, who: Who<'w>) -> usize {
-        self.counts.push(Count::new(key, who));
-        self.counts.len() - 1
-    }
-
-    /// Shapes that differ only in what they request share their counts.
-    fn shared_count(
-        &mut self,
-        shared: &mut BTreeMap<Counted<'w>, usize>,
-        key: &'w str,
-        who: Who<'w>,
-    ) -> usize {
-        let counted: Counted<'w> = match who {
-            Who::Selected(namespace, terms) => (key, terms, None, namespace),
-            // It counts others than the pods that the term selects.
-            Who::Having(..) => return self.count(key, who),
-            Who::Spread(namespace, spec, constraint) => {
-                (key, &[], Some((constraint, demanded(spec))), namespace)
-            }
-        };
-        if let Some(count) = shared.get(&counted) {
-            return *count;
-        }
-        let count = self.count(key, who);
-        shared.insert(counted, count);
-        count
-    }
-
-    fn own_rules(
-        &mut self,
-        shared: &mut BTreeMap<Counted<'w>, usize>,
-        subject: Subject<'w>,
-    ) -> Vec<Rule<'w>> {
-        let Subject {
-            namespace, spec, ..
-        } = subject;
-        let mut rules = Vec::new();
-        if !spec.pod_affinity.is_empty() {
-            let who = Who::Selected(namespace, &spec.pod_affinity);
-            let selects_itself = who.counts(subject);
-            let terms = spec.pod_affinity.iter();
-            let counts =
-                terms.map(|term| self.shared_count(shared, &term.topology_key, who.clone()));
-            rules.push(Rule::Beside {
-                counts: counts.collect(),
-                selects_itself,
-            });
-        }
-        for term in &spec.pod_anti_affinity {
-            let who = Who::Selected(namespace, std::slice::from_ref(term));
-            let count = self.shared_count(shared, &term.topology_key, who);
-            rules.push(Rule::Away { count, ours: true });
-        }
-        for constraint in &spec.spread {
-            let who = Who::Spread(namespace, spec, constraint);
-            let counts_itself = selected(&constraint.selector, subject.labels);
-            let count = self.shared_count(shared, &constraint.topology_key, who);
-            rules.push(Rule::Spread {
-                count,
-                constraint,
-                counts_itself,
-            });
-        }
-        rules
-    }
-
     /// A Node that is there, with its pods.
     fn add_node(&mut self, node: &NodeView<'w>) {
         let profile = NodeProfile::of(node);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Spot;
+use super::selecting::Chooser;
 use crate::facts::{
     DaemonSetFacts, LabelSelector, Labels, Namespaces, PodSpec, PodTerm, SpreadConstraint,
 };
@@ -38,8 +39,8 @@ pub(super) type Counted<'w> = (
 pub(super) enum Who<'w> {
     /// Pods that all of these terms select, which a pod of this namespace has.
     Selected(&'w str, &'w [PodTerm]),
-    /// Pods that have this term: it keeps others away from them.
-    Having(&'w str, &'w PodTerm),
+    /// Pods that have one term: it keeps others away from them.
+    Having,
     /// Pods that the constraint of a pod of this spec and namespace counts.
     Spread(&'w str, &'w PodSpec, &'w SpreadConstraint),
 }
@@ -148,21 +149,31 @@ impl<'w> Count<'w> {
 }
 
 impl<'w> Who<'w> {
-    pub(super) fn counts(&self, subject: Subject<'_>) -> bool {
+    /// What has to select a pod, all of it, for it to be counted. `None`: the count does not go by selectors, or no pod is.
+    pub(super) fn choosers(&self) -> Option<Vec<Chooser<'w>>> {
         match self {
-            Self::Selected(namespace, terms) => terms
-                .iter()
-                .all(|term| is_selected(term, namespace, subject)),
-            Self::Having(namespace, term) => {
-                subject.namespace == *namespace && subject.spec.pod_anti_affinity.contains(term)
+            Self::Selected(owner, terms) => {
+                terms.iter().map(|term| Chooser::of(owner, term)).collect()
             }
+            Self::Having => None,
             // kube-scheduler counts no pod for a selector that selects all of them, but the pod that it places.
-            Self::Spread(namespace, _, constraint) => {
+            Self::Spread(owner, _, constraint) => {
                 let selector = constraint.selector.as_ref();
-                subject.namespace == *namespace
-                    && selector.is_some_and(|selector| *selector != LabelSelector::default())
-                    && selected(&constraint.selector, subject.labels)
+                let selector = selector.filter(|it| **it != LabelSelector::default())?;
+                Some(vec![Chooser {
+                    owner,
+                    namespaces: &Namespaces::Own,
+                    selector,
+                }])
             }
+        }
+    }
+
+    /// How many of them there are.
+    pub(super) fn choosers_count(&self) -> usize {
+        match self {
+            Self::Selected(_, terms) => terms.len(),
+            Self::Having | Self::Spread(..) => 1,
         }
     }
 
@@ -187,11 +198,10 @@ impl<'w> Who<'w> {
     }
 }
 
-/// `owner`: the namespace of the pod that has the term.
-pub(super) fn is_selected(term: &PodTerm, owner: &str, subject: Subject<'_>) -> bool {
+pub(super) fn is_selected(chooser: &Chooser<'_>, subject: Subject<'_>) -> bool {
     let is_named = |names: &[Arc<str>]| names.iter().any(|name| **name == *subject.namespace);
-    let in_namespace = match &term.namespaces {
-        Namespaces::Own => subject.namespace == owner,
+    let in_namespace = match chooser.namespaces {
+        Namespaces::Own => subject.namespace == chooser.owner,
         Namespaces::All => true,
         Namespaces::Named(names) => is_named(names),
         Namespaces::Selected(selector, names) => {
@@ -199,11 +209,5 @@ pub(super) fn is_selected(term: &PodTerm, owner: &str, subject: Subject<'_>) -> 
             is_named(names) || selects(selector, subject.namespace_labels.unwrap_or(&none))
         }
     };
-    in_namespace && selected(&term.selector, subject.labels)
-}
-
-pub(super) fn selected(selector: &Option<LabelSelector>, labels: &Labels) -> bool {
-    selector
-        .as_ref()
-        .is_some_and(|selector| selects(selector, labels))
+    in_namespace && selects(chooser.selector, subject.labels)
 }

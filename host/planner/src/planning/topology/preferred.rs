@@ -3,19 +3,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::count::{Count, Subject, Who};
-use super::{Spot, Topology};
+use super::{Kin, Spot, Topology};
 use crate::facts::{PodTerm, PreferredNeighbours};
 use crate::world::{Id, World};
 
 #[derive(Clone)]
 pub(super) struct Preferred<'w> {
-    count: Count<'w>,
+    pub(super) count: Count<'w>,
     /// It does not count pods that end.
     is_spread: bool,
 }
 
 impl<'w> Topology<'w> {
-    pub(super) fn count_preferred(&mut self, world: &'w World, subjects: &[(Id, Subject<'w>)]) {
+    pub(super) fn count_preferred(
+        &mut self,
+        world: &'w World,
+        subjects: &[(Id, Subject<'w>)],
+        shapes: &mut BTreeMap<Id, Kin<'w>>,
+    ) {
         let mut all = subjects.iter().map(|(_, subject)| subject.spec);
         if all.all(|spec| spec.preferred_neighbours.is_empty()) {
             return;
@@ -39,19 +44,8 @@ impl<'w> Topology<'w> {
                     });
                     self.preferred.len() - 1
                 });
-                let kin = self.shapes.entry(*id).or_default();
+                let kin = shapes.entry(*id).or_default();
                 kin.prefers.push((preferred, *weight));
-            }
-        }
-        if self.preferred.is_empty() {
-            return;
-        }
-        for (id, subject) in subjects {
-            let all = self.preferred.iter().enumerate();
-            let counting = all.filter(|(_, it)| it.count.who.counts(*subject));
-            let counting: Vec<usize> = counting.map(|(index, _)| index).collect();
-            if !counting.is_empty() {
-                self.shapes.entry(*id).or_default().preferred_in = counting;
             }
         }
     }
