@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::facts::{PolicyRef, RemovalReason};
 use crate::ids::{ClaimName, ClusterName, HypervisorId, NodeName, PodKey, PoolName, Vmid};
+use crate::limits::MOST_TERMS;
 use crate::reasons::{Kept, Replacing};
 use crate::refusal::{Refusal, Refused};
 pub use crate::why::{DaemonsWhy, InVainWhy, LearnedWhy, Limit, Misfit, NoAnswer, Unusable, Why};
@@ -80,6 +81,8 @@ pub enum PendingOutcome {
     Unhelped(Vec<(PoolName, Why)>),
     /// The planner does not evaluate this yet.
     NotSupported(String),
+    /// It has so many terms about other pods, more than kproxide looks at.
+    TooManyTerms(usize),
     /// Its priority is below `least`.
     Expendable { priority: i32, least: i32 },
     /// `served`: the schedulers whose pods get machines.
@@ -223,6 +226,7 @@ impl fmt::Display for PendingOutcome {
                 f.write_str(&whys.collect::<Vec<_>>().join("; "))
             }
             Self::NotSupported(field) => write!(f, "not supported yet: {field}"),
+            Self::TooManyTerms(terms) => write!(f, "has {}", too_many_terms(*terms)),
             Self::Expendable { priority, least } => write!(
                 f,
                 "its priority is {priority}, and kproxide makes no machine for pods below {least} (--least-priority)"
@@ -235,6 +239,13 @@ impl fmt::Display for PendingOutcome {
             Self::NoPool => f.write_str("there is no NodePool"),
         }
     }
+}
+
+/// What people read of a pod that kproxide does not look at.
+pub(crate) fn too_many_terms(terms: usize) -> String {
+    format!(
+        "{terms} terms of affinity, anti-affinity and topology spread about other pods, and kproxide looks at no pod with more than {MOST_TERMS}"
+    )
 }
 
 impl fmt::Display for NodeOutcome {
@@ -317,6 +328,10 @@ mod tests {
             (
                 PendingOutcome::NotSupported("spec.resourceClaims".to_owned()),
                 "not supported yet: spec.resourceClaims",
+            ),
+            (
+                PendingOutcome::TooManyTerms(1500),
+                "has 1500 terms of affinity, anti-affinity and topology spread about other pods, and kproxide looks at no pod with more than 50",
             ),
             (
                 PendingOutcome::Expendable {

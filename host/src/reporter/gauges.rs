@@ -136,7 +136,7 @@ fn pending(found: &Found, report: &Report) {
             PendingOutcome::FitsClaim(_) => "machine-coming",
             PendingOutcome::Launching(_) => "launching",
             PendingOutcome::Unhelped(_) | PendingOutcome::NoPool => "unhelped",
-            PendingOutcome::NotSupported(_) => "not-supported",
+            PendingOutcome::NotSupported(_) | PendingOutcome::TooManyTerms(_) => "not-supported",
             PendingOutcome::Expendable { .. } | PendingOutcome::OtherScheduler { .. } => {
                 "not-served"
             }

@@ -51,6 +51,7 @@ impl Reporter {
             }
             PendingOutcome::Refused(_)
             | PendingOutcome::NotSupported(_)
+            | PendingOutcome::TooManyTerms(_)
             | PendingOutcome::Expendable { .. }
             | PendingOutcome::OtherScheduler { .. }
             | PendingOutcome::NoPool => (

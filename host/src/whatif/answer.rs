@@ -263,8 +263,9 @@ fn verdict(
     {
         Some(format!("PersistentVolumes of kind {kind}"))
     } else {
-        let field = spec.unsupported.first().filter(|_| misfit.is_none());
-        field.map(ToString::to_string)
+        let field = spec.unsupported.first().map(ToString::to_string);
+        let terms = || Some(format!("{} terms about other pods", spec.too_many_terms()?));
+        field.or_else(terms).filter(|_| misfit.is_none())
     };
     let misfit = misfit.filter(|_| not_evaluated.is_none());
     Verdict {
@@ -343,6 +344,7 @@ fn pending(shape: &PendingShape) -> Pending {
             (Outcome::NoHelp, vec![], reasons.collect())
         }
         PendingOutcome::NotSupported(_)
+        | PendingOutcome::TooManyTerms(_)
         | PendingOutcome::Refused(_)
         | PendingOutcome::Expendable { .. }
         | PendingOutcome::OtherScheduler { .. }

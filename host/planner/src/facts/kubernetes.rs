@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::storage::{PodClaim, VolumeNeed, VolumeWait};
 use crate::ids::{NodeName, Uid};
+use crate::limits::MOST_TERMS;
 use crate::resources::Resources;
 
 /// Labels or annotations.
@@ -149,6 +150,18 @@ pub struct PodTemplate {
     /// Fields of the spec that the planner does not evaluate yet, or a value that could not be read. A pending pod with any gets
     /// "not supported yet: FIELD"; one on a Node keeps that Node from going.
     pub unsupported: Vec<Arc<str>>,
+}
+
+impl PodSpec {
+    /// What it asks about other pods, if that is more than kproxide looks at: required and preferred affinity and
+    /// anti-affinity, and topology spread.
+    pub fn too_many_terms(&self) -> Option<usize> {
+        let terms = self.pod_affinity.len()
+            + self.pod_anti_affinity.len()
+            + self.spread.len()
+            + self.preferred_neighbours.len();
+        (terms > MOST_TERMS).then_some(terms)
+    }
 }
 
 impl Deref for PodSpec {

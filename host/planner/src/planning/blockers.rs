@@ -35,9 +35,11 @@ impl<'w> Planning<'w> {
             return why;
         }
         why.or_else(|| {
-            let mut unsupported = pod.spec().unsupported.iter();
-            let field = unsupported.next().filter(|_| !pod.is_expendable());
-            field.cloned().map(Blocker::Unsupported)
+            let spec = pod.spec();
+            let field = spec.unsupported.first().cloned();
+            let unsupported = field.map(Blocker::Unsupported);
+            let why = unsupported.or_else(|| spec.too_many_terms().map(Blocker::TooManyTerms));
+            why.filter(|_| !pod.is_expendable())
         })
         .or_else(|| self.blocking_budget(pod))
     }

@@ -151,6 +151,8 @@ fn unserved(spec: &PodSpec, served: &Served) -> Option<PendingOutcome> {
             least: served.least_priority,
         });
     }
-    let field = spec.unsupported.first()?;
-    Some(PendingOutcome::NotSupported(field.to_string()))
+    match spec.unsupported.first() {
+        Some(field) => Some(PendingOutcome::NotSupported(field.to_string())),
+        None => spec.too_many_terms().map(PendingOutcome::TooManyTerms),
+    }
 }

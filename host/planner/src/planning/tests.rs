@@ -14,6 +14,7 @@ mod drawn;
 mod fit;
 mod gates;
 mod headroom;
+mod hostile;
 mod kept;
 mod learned;
 mod leaving;

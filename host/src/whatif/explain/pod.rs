@@ -2,6 +2,7 @@
 
 use kproxide_planner::facts::{Phase, PodPhase};
 use kproxide_planner::ids::{PodKey, PoolName};
+use kproxide_planner::limits::MOST_TERMS;
 use kproxide_planner::planning::Filters;
 use kproxide_planner::report::{PendingOutcome, PendingShape, Why};
 use kproxide_planner::world::{NodeView, PodView};
@@ -142,6 +143,14 @@ impl About<'_> {
                 ));
                 explanation
             }
+            PendingOutcome::TooManyTerms(_) => {
+                let mut explanation =
+                    Explanation::new(format!("No machine helps pod {key}: it {}.", shape.outcome));
+                explanation.next(format!(
+                    "give the pod at most {MOST_TERMS} such terms, or make a Node for it by hand"
+                ));
+                explanation
+            }
             PendingOutcome::NoPool => {
                 let mut explanation =
                     Explanation::new(format!("No machine helps pod {key}: there is no NodePool."));
@@ -180,6 +189,10 @@ impl About<'_> {
         let mut refused = alike.flat_map(|it| &it.refused);
         if let PendingOutcome::NotSupported(field) = &shape.outcome {
             return format!("fits as far as kproxide sees: it does not evaluate {field}");
+        }
+        if let PendingOutcome::TooManyTerms(_) = &shape.outcome {
+            return "fits as far as kproxide sees: it does not evaluate the pod's terms about other pods"
+                .to_owned();
         }
         if let PendingOutcome::OtherScheduler { scheduler, .. } = &shape.outcome {
             return format!("fits, but scheduler {scheduler} places the pod");

@@ -25,6 +25,15 @@ enum Selected {
     Away(usize),
 }
 
+/// Those whose terms are looked at. Others are only counted where terms of other pods select them.
+pub(super) fn looked_at<'s, 'w, T>(
+    subjects: &'s [(T, Subject<'w>)],
+) -> impl Iterator<Item = &'s (T, Subject<'w>)> {
+    subjects
+        .iter()
+        .filter(|(_, subject)| subject.spec.too_many_terms().is_none())
+}
+
 impl<'w> Topology<'w> {
     /// Of the pods that are there. Few pods have such rules; where none has, nothing is counted.
     pub(in crate::planning) fn of(world: &'w World) -> Self {
@@ -36,7 +45,7 @@ impl<'w> Topology<'w> {
         let mut shapes: BTreeMap<Id, Kin<'w>> = BTreeMap::new();
         let mut shared = BTreeMap::new();
         let mut keeping_away = KeepingAway::new();
-        for (id, subject) in &subjects {
+        for (id, subject) in looked_at(&subjects) {
             let rules = topology.own_rules(&mut shared, *subject);
             if !rules.is_empty() {
                 shapes.entry(*id).or_default().rules = rules;
@@ -46,8 +55,9 @@ impl<'w> Topology<'w> {
         let daemons: Vec<(&ObjectKey, Subject<'w>)> = daemons
             .map(|(key, set)| (key, Subject::of_daemon_set(key, set, world)))
             .collect();
-        let of_pods = subjects.iter().map(|(_, subject)| *subject);
-        for subject in of_pods.chain(daemons.iter().map(|(_, subject)| *subject)) {
+        let of_pods = looked_at(&subjects).map(|(_, subject)| *subject);
+        let of_daemons = looked_at(&daemons).map(|(_, subject)| *subject);
+        for subject in of_pods.chain(of_daemons) {
             for term in &subject.spec.pod_anti_affinity {
                 keeping_away
                     .entry((subject.namespace, term))
@@ -138,7 +148,7 @@ impl<'w> Topology<'w> {
             Selected::Preferred(_) | Selected::Away(_) => None,
         });
         let own = subject.spec.pod_anti_affinity.iter();
-        let own = own.map(|term| keeping_away[&(subject.namespace, term)]);
+        let own = own.filter_map(|term| keeping_away.get(&(subject.namespace, term)).copied());
         let mut counting: Vec<usize> = by_selectors.chain(own).collect();
         counting.sort_unstable();
         counting.dedup();

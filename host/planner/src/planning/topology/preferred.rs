@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::build::looked_at;
 use super::count::{Count, Subject, Who};
 use super::{Kin, Spot, Topology};
 use crate::facts::{PodTerm, PreferredNeighbours};
@@ -28,7 +29,7 @@ impl<'w> Topology<'w> {
         let pending = world.pending();
         let pending: BTreeSet<Id> = pending.iter().map(|(_, pods)| pods.shape()).collect();
         let mut shared: BTreeMap<(&str, &PodTerm, bool), usize> = BTreeMap::new();
-        for (id, subject) in subjects.iter().filter(|(id, _)| pending.contains(id)) {
+        for (id, subject) in looked_at(subjects).filter(|(id, _)| pending.contains(id)) {
             for neighbours in &subject.spec.preferred_neighbours {
                 let PreferredNeighbours {
                     weight,
