@@ -83,6 +83,8 @@ pub enum PendingOutcome {
     NotSupported(String),
     /// It has so many terms about other pods, more than kproxide looks at.
     TooManyTerms(usize),
+    /// There are too many pods with terms about other pods to look at all of them in one tick.
+    LaterTick,
     /// Its priority is below `least`.
     Expendable { priority: i32, least: i32 },
     /// `served`: the schedulers whose pods get machines.
@@ -227,6 +229,9 @@ impl fmt::Display for PendingOutcome {
             }
             Self::NotSupported(field) => write!(f, "not supported yet: {field}"),
             Self::TooManyTerms(terms) => write!(f, "has {}", too_many_terms(*terms)),
+            Self::LaterTick => f.write_str(
+                "too many pods with terms about other pods wait for kproxide to look at all of them in one tick. It looks at this one in a later tick",
+            ),
             Self::Expendable { priority, least } => write!(
                 f,
                 "its priority is {priority}, and kproxide makes no machine for pods below {least} (--least-priority)"
@@ -332,6 +337,10 @@ mod tests {
             (
                 PendingOutcome::TooManyTerms(1500),
                 "has 1500 terms of affinity, anti-affinity and topology spread about other pods, and kproxide looks at no pod with more than 50",
+            ),
+            (
+                PendingOutcome::LaterTick,
+                "too many pods with terms about other pods wait for kproxide to look at all of them in one tick. It looks at this one in a later tick",
             ),
             (
                 PendingOutcome::Expendable {

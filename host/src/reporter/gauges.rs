@@ -135,7 +135,9 @@ fn pending(found: &Found, report: &Report) {
             PendingOutcome::Refused(_) => "refused",
             PendingOutcome::FitsClaim(_) => "machine-coming",
             PendingOutcome::Launching(_) => "launching",
-            PendingOutcome::Unhelped(_) | PendingOutcome::NoPool => "unhelped",
+            PendingOutcome::Unhelped(_) | PendingOutcome::LaterTick | PendingOutcome::NoPool => {
+                "unhelped"
+            }
             PendingOutcome::NotSupported(_) | PendingOutcome::TooManyTerms(_) => "not-supported",
             PendingOutcome::Expendable { .. } | PendingOutcome::OtherScheduler { .. } => {
                 "not-served"

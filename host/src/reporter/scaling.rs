@@ -52,6 +52,7 @@ impl Reporter {
             PendingOutcome::Refused(_)
             | PendingOutcome::NotSupported(_)
             | PendingOutcome::TooManyTerms(_)
+            | PendingOutcome::LaterTick
             | PendingOutcome::Expendable { .. }
             | PendingOutcome::OtherScheduler { .. }
             | PendingOutcome::NoPool => (

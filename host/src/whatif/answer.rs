@@ -345,6 +345,7 @@ fn pending(shape: &PendingShape) -> Pending {
         }
         PendingOutcome::NotSupported(_)
         | PendingOutcome::TooManyTerms(_)
+        | PendingOutcome::LaterTick
         | PendingOutcome::Refused(_)
         | PendingOutcome::Expendable { .. }
         | PendingOutcome::OtherScheduler { .. }

@@ -153,14 +153,17 @@ pub struct PodTemplate {
 }
 
 impl PodSpec {
-    /// What it asks about other pods, if that is more than kproxide looks at: required and preferred affinity and
-    /// anti-affinity, and topology spread.
-    pub fn too_many_terms(&self) -> Option<usize> {
-        let terms = self.pod_affinity.len()
+    /// How much it asks about other pods: required and preferred affinity and anti-affinity, and topology spread.
+    pub fn terms(&self) -> usize {
+        self.pod_affinity.len()
             + self.pod_anti_affinity.len()
             + self.spread.len()
-            + self.preferred_neighbours.len();
-        (terms > MOST_TERMS).then_some(terms)
+            + self.preferred_neighbours.len()
+    }
+
+    /// The same, if it is more than kproxide looks at.
+    pub fn too_many_terms(&self) -> Option<usize> {
+        Some(self.terms()).filter(|terms| *terms > MOST_TERMS)
     }
 }
 

@@ -42,7 +42,9 @@ impl<'w> Planning<'w> {
                 since,
             });
             let mut needs = self.needs.iter_mut();
-            let need = needs.find(|need| need.shape == pod.shape_id() && need.unserved.is_none());
+            let need = needs.find(|need| {
+                need.shape == pod.shape_id() && need.unserved.is_none() && need.left > 0
+            });
             let Some(need) = need else { continue };
             if !self.tick.reached(later(since, NOMINATION_LASTS))
                 && self.snapshot.put_nominated(world, &pod, node)

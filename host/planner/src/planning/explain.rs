@@ -107,6 +107,9 @@ fn outcomes(need: &Need<'_>, has_pools: bool) -> Vec<(u32, PendingOutcome)> {
     if need.left > 0 {
         outcomes.push((need.left, unhelped(need, has_pools)));
     }
+    if need.later > 0 {
+        outcomes.push((need.later, PendingOutcome::LaterTick));
+    }
     outcomes
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::fit::Place;
-use super::topology::{Spot, Topology};
+use super::topology::{Spot, Topology, Turns};
 use crate::ids::NodeName;
 use crate::report::Misfit;
 use crate::world::{NodeView, PodView, World};
@@ -20,7 +20,7 @@ impl<'w> Filters<'w> {
         let place = |node: NodeView<'w>| (node.name(), Place::with_attached(node, &attached));
         let nodes = world.nodes().map(place);
         Self {
-            topology: Topology::of(world),
+            topology: Topology::of(world, &Turns::default()),
             nodes: nodes.collect(),
         }
     }

@@ -102,6 +102,9 @@ impl<'w> Planning<'w> {
         });
         let most = self.tick.limits.max_launches_per_tick as usize;
         self.placing.batch = self.placing.wanted.len().min(most);
+        if self.placing.batch < self.placing.wanted.len() {
+            self.take_turns();
+        }
         for index in self.placing.batch..self.placing.wanted.len() {
             let wanted = &self.placing.wanted[index];
             let pool = &self.pools[wanted.pool];
@@ -110,6 +113,29 @@ impl<'w> Planning<'w> {
                 self.rows[row].replacing = Some(Replacing::NotMade(Box::new(Why::NextTick)));
             }
         }
+    }
+
+    /// Not all get their machine in this tick: the first of each namespace, then the second, so that no namespace takes all
+    /// launches for itself.
+    fn take_turns(&mut self) {
+        let mut before: BTreeMap<Arc<str>, usize> = BTreeMap::new();
+        let needs = &self.needs;
+        self.placing.wanted.sort_by_cached_key(|wanted| {
+            let is_replacement = matches!(wanted.purpose, Purpose::Replacement(_));
+            let pods = match wanted.purpose {
+                Purpose::Pods => &wanted.order.pods[..],
+                Purpose::MinNodes | Purpose::Headroom | Purpose::Replacement(_) => &[],
+            };
+            let namespaces = pods.iter().map(|(need, _)| &needs[*need].content.namespace);
+            let namespaces: BTreeSet<_> = namespaces.cloned().collect();
+            let mut turn = if namespaces.is_empty() { 0 } else { usize::MAX };
+            for namespace in namespaces {
+                let before = before.entry(namespace).or_default();
+                turn = turn.min(*before);
+                *before += 1;
+            }
+            (is_replacement, turn)
+        });
     }
 
     fn rank(&self, wanted: &Wanted, candidates: Arc<[Candidate]>) -> RankQuestion {
@@ -545,7 +571,7 @@ impl<'w> Planning<'w> {
 }
 
 /// FNV-1a: the same on every machine and in every version.
-fn stable_hash(parts: &[&str]) -> u64 {
+pub(super) fn stable_hash(parts: &[&str]) -> u64 {
     let bytes = parts.iter().flat_map(|part| part.bytes().chain([0]));
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)

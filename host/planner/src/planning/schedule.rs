@@ -21,6 +21,8 @@ pub(super) struct Need<'w> {
     pub(super) pods: PendingPods<'w>,
     /// Pods without a place yet.
     pub(super) left: u32,
+    /// Pods that are put off; not among those that are left.
+    pub(super) later: u32,
     /// Why nothing is done for these pods, whatever there is room for.
     pub(super) unserved: Option<PendingOutcome>,
     /// Pods that fit an existing Node, and the first such Node.
@@ -101,12 +103,14 @@ impl<'w> Planning<'w> {
         let served = &self.tick.world.host().served;
         let mut needs: Vec<Need<'w>> = pending
             .into_iter()
-            .map(|(shape, pods)| Need {
+            .map(|(shape, pods)| (self.turns.later.get(&pods.shape()), shape, pods))
+            .map(|(later, shape, pods)| Need {
+                later: later.copied().unwrap_or(0),
                 shape: pods.shape(),
                 unserved: unserved(&shape.spec, served),
                 spec: shape.spec.clone(),
                 content: shape,
-                left: u32::try_from(pods.len()).unwrap_or(u32::MAX),
+                left: u32::try_from(pods.len()).unwrap_or(u32::MAX) - later.copied().unwrap_or(0),
                 pods,
                 on_nodes: None,
                 on_claims: None,

@@ -14,7 +14,7 @@ use super::claims::{ClaimState, Stage};
 use super::fit::{Free, NodeProfile, Place};
 use super::machines;
 use super::moved::{moved, zone_set};
-use super::topology::{Spot, Topology};
+use super::topology::{MOST_STEPS, Spot, Topology, Turns};
 use super::volumes::{self, Attachable};
 use super::{Planning, decorate};
 use crate::facts::{EntryState, LedgerEntry, PodSpec, TemplateFacts, VolumeNeed};
@@ -127,9 +127,14 @@ impl<'w> Planning<'w> {
                 row_of[node.index()] = Some(index);
             }
         }
+        self.turns = Turns::of(self.tick.world, self.tick.now, MOST_STEPS);
+        if !self.turns.later.is_empty() {
+            let next_tick = later(self.tick.now, SignedDuration::from_secs(1));
+            self.tick.reached(next_tick);
+        }
         let mut snapshot = ClusterSnapshot {
             by_node: vec![None; row_of.len()],
-            topology: Topology::of(self.tick.world),
+            topology: Topology::of(self.tick.world, &self.turns),
             ..ClusterSnapshot::default()
         };
         let mut coming: Vec<(Turn, NodeInfo<'w>)> = Vec::new();

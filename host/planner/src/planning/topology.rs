@@ -9,6 +9,7 @@ mod build;
 mod count;
 mod preferred;
 mod selecting;
+mod turns;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -16,12 +17,24 @@ use std::sync::Arc;
 
 use self::count::{Count, Who};
 use self::preferred::Preferred;
+pub(super) use self::turns::{MOST_STEPS, Turns};
 use super::fit::NodeProfile;
 use crate::facts::{PodSpec, SpreadConstraint};
 use crate::ids::ObjectKey;
 use crate::keys::HOSTNAME;
 use crate::report::Misfit;
 use crate::world::{Id, NodeView, PodView};
+
+#[cfg(test)]
+std::thread_local! {
+    static STEPS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// Rules that plans of this thread have held against places so far.
+#[cfg(test)]
+pub(super) fn steps() -> u64 {
+    STEPS.get()
+}
 
 #[derive(Clone, Default)]
 pub(super) struct Topology<'w> {
@@ -257,6 +270,8 @@ impl<'w> Topology<'w> {
     /// Whether a rule does: [`Self::misfit`] without the reason, for the many places that packing looks at.
     pub(super) fn keeps_away(&self, shape: Id, spot: Spot<'_>) -> bool {
         let rules = self.shapes.get(&shape).map_or(&[][..], |kin| &kin.rules);
+        #[cfg(test)]
+        STEPS.set(STEPS.get() + rules.len() as u64);
         let is_broken = |rule: &Rule<'w>| match rule {
             // Telling which domain would take the pod looks at all of them.
             Rule::Spread {

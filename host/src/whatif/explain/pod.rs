@@ -130,6 +130,7 @@ impl About<'_> {
                 explanation
             }
             PendingOutcome::Refused(_)
+            | PendingOutcome::LaterTick
             | PendingOutcome::Expendable { .. }
             | PendingOutcome::OtherScheduler { .. } => {
                 Explanation::new(format!("Pod {key}: {}.", shape.outcome))

@@ -1,10 +1,14 @@
 //! What one namespace asks of planning does not stop it for the others.
 
+use std::collections::BTreeSet;
+
 use super::scale_down::idle;
 use super::*;
 use crate::eviction::Blocker;
 use crate::limits::MOST_TERMS;
+use crate::planning::topology::{MOST_STEPS, Turns, steps};
 use crate::reasons::Kept;
+use crate::world::Id;
 
 /// What becomes of the pods of this namespace.
 fn outcomes<'p>(plan: &'p Plan, namespace: &str) -> Vec<&'p PendingOutcome> {
@@ -52,4 +56,79 @@ fn s12_a_node_with_such_a_pod_stays_and_the_reason_says_so() {
         [&NodeOutcome::Kept(blocked.clone())]
     );
     assert!(blocked.to_string().contains("51 terms"), "{blocked}");
+}
+
+/// Pods and terms of each, as an attacker has tried them.
+const WORLDS: [(usize, usize); 4] = [(100, 1_500), (1_500, 20), (300, 200), (60, 500)];
+
+#[test]
+fn s12_another_namespace_gets_its_machine_whatever_one_asks() {
+    for (pods, terms) in WORLDS {
+        let mut scene = Scene::default();
+        at_odds(&mut scene, pods, terms);
+        scene.pending("web", 1, spec("cpu=1"));
+        let workers = scene.workers();
+        (workers.max_nodes, workers.max_milli_cores) = (10_000, None);
+        workers.max_memory_bytes = None;
+        let servers = ["alpha", "beta"];
+        scene.inventory.hypervisors = servers
+            .map(|name| (name.into(), hypervisor(4_000_000, 8_000_000)))
+            .into();
+        scene.cluster.vmid_last = crate::ids::Vmid(999_999);
+        let world = scene.world();
+        let before = steps();
+        let plan = plan(&world, at(NOW), Limits::default(), reasonable);
+        let walked = steps() - before;
+        check_sound(&plan);
+        let web = outcomes(&plan, "default");
+        assert!(
+            matches!(web[..], [PendingOutcome::Launching(_)]),
+            "{pods} × {terms}: {web:?}"
+        );
+        assert!(walked <= MOST_STEPS, "{pods} × {terms}: {walked} steps");
+    }
+}
+
+/// One namespace whose pods take more steps than there are, and two others.
+fn crowded() -> Scene {
+    let mut scene = Scene::default();
+    at_odds(&mut scene, 60, 20);
+    scene.pending("web", 1, {
+        let mut spec = spec("cpu=1");
+        spec.pod_anti_affinity = scene
+            .pods
+            .values()
+            .next()
+            .expect("pods")
+            .spec
+            .pod_anti_affinity[..3]
+            .to_vec();
+        spec
+    });
+    scene
+}
+
+#[test]
+fn s12_each_namespace_has_its_share_and_the_rest_of_a_later_tick() {
+    let scene = crowded();
+    let world = scene.world();
+    let web = world
+        .shapes()
+        .find(|(_, shape)| shape.namespace == "default");
+    let (web, _) = web.expect("web waits");
+    let all = Turns::of(&world, at(NOW), MOST_STEPS);
+    assert!(all.later.is_empty(), "there are steps for all");
+    let mut unheard = BTreeSet::new();
+    for second in 0..40 {
+        let turns = Turns::of(&world, at(NOW + second), 10_000);
+        assert!(turns.steps <= 10_000, "{}", turns.steps);
+        assert!(!turns.later.contains_key(&web), "its share is enough");
+        assert!(!turns.later.is_empty(), "not all have a turn");
+        let later: BTreeSet<Id> = turns.later.into_keys().collect();
+        unheard = match second {
+            0 => later,
+            _ => unheard.intersection(&later).copied().collect(),
+        };
+    }
+    assert!(unheard.is_empty(), "{unheard:?} never have a turn");
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::count::{Count, Counted, Subject, Who, is_selected};
 use super::selecting::{Chooser, Selecting};
+use super::turns::Turns;
 use super::{Daemon, Kin, Rule, Topology};
 use crate::facts::PodTerm;
 use crate::ids::ObjectKey;
@@ -36,9 +37,10 @@ pub(super) fn looked_at<'s, 'w, T>(
 
 impl<'w> Topology<'w> {
     /// Of the pods that are there. Few pods have such rules; where none has, nothing is counted.
-    pub(in crate::planning) fn of(world: &'w World) -> Self {
+    pub(in crate::planning) fn of(world: &'w World, turns: &Turns) -> Self {
         let subjects: Vec<(Id, Subject<'w>)> = world
             .shapes()
+            .filter(|(id, _)| !turns.unheard.contains(id))
             .map(|(id, shape)| (id, Subject::of(shape, world)))
             .collect();
         let mut topology = Self::default();

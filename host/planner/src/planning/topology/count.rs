@@ -158,13 +158,8 @@ impl<'w> Who<'w> {
             Self::Having => None,
             // kube-scheduler counts no pod for a selector that selects all of them, but the pod that it places.
             Self::Spread(owner, _, constraint) => {
-                let selector = constraint.selector.as_ref();
-                let selector = selector.filter(|it| **it != LabelSelector::default())?;
-                Some(vec![Chooser {
-                    owner,
-                    namespaces: &Namespaces::Own,
-                    selector,
-                }])
+                let chooser = Chooser::own(owner, &constraint.selector)?;
+                (*chooser.selector != LabelSelector::default()).then(|| vec![chooser])
             }
         }
     }

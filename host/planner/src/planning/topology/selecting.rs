@@ -70,6 +70,15 @@ impl<'w> Chooser<'w> {
         })
     }
 
+    /// In the namespace of the pod alone.
+    pub(super) fn own(owner: &'w str, selector: &'w Option<LabelSelector>) -> Option<Self> {
+        Some(Self {
+            owner,
+            namespaces: &Namespaces::Own,
+            selector: selector.as_ref()?,
+        })
+    }
+
     fn scope(&self) -> Option<&'w str> {
         matches!(self.namespaces, Namespaces::Own).then_some(self.owner)
     }
@@ -97,20 +106,65 @@ impl<'w> Chooser<'w> {
     }
 }
 
+/// What a chooser is held against.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Reach {
+    pub(super) shapes: u64,
+    /// Pending pods of these shapes.
+    pub(super) pods: u64,
+}
+
+/// Where choosers stand that may select such a pod.
+fn buckets_of(subject: Subject<'_>) -> impl Iterator<Item = Bucket<'_>> {
+    let scopes = [Some(subject.namespace), None].into_iter();
+    scopes.flat_map(move |scope| {
+        let labels = subject.labels.iter();
+        let labels = labels.flat_map(move |(key, value)| {
+            let (key, value) = (Some(&**key), Some(&**value));
+            [(scope, key, None), (scope, key, value)]
+        });
+        std::iter::once((scope, None, None)).chain(labels)
+    })
+}
+
+impl<'w> Selectors<'_, 'w, ()> {
+    /// Of these pods.
+    pub(super) fn reach<'s>(
+        &self,
+        subjects: impl Iterator<Item = (Subject<'s>, u64)>,
+    ) -> BTreeMap<Chooser<'w>, Reach> {
+        let mut of_buckets: BTreeMap<Bucket<'_>, Reach> = BTreeMap::new();
+        for (subject, pods) in subjects {
+            for bucket in buckets_of(subject) {
+                if let Some((bucket, _)) = self.0.get_key_value(&bucket) {
+                    let reach = of_buckets.entry(*bucket).or_default();
+                    reach.shapes += 1;
+                    reach.pods += pods;
+                }
+            }
+        }
+        let mut all: BTreeMap<Chooser<'w>, Reach> = BTreeMap::new();
+        for (bucket, choosers) in &self.0 {
+            let of_bucket = of_buckets.get(bucket).copied().unwrap_or_default();
+            for (chooser, _) in choosers {
+                let reach = all.entry(*chooser).or_default();
+                reach.shapes += of_bucket.shapes;
+                reach.pods += of_bucket.pods;
+            }
+        }
+        all
+    }
+}
+
 impl<T: Copy + Ord> Selectors<'_, '_, T> {
     /// What stands with the choosers that select such a pod, ascending.
     pub(super) fn of(&self, subject: Subject<'_>) -> Vec<T> {
         let mut found = Vec::new();
-        for scope in [Some(subject.namespace), None] {
-            let labels = subject.labels.iter();
-            let labels = labels.flat_map(|(key, value)| {
-                let (key, value) = (Some(&**key), Some(&**value));
-                [(scope, key, None), (scope, key, value)]
-            });
-            let buckets = std::iter::once((scope, None, None)).chain(labels);
-            let choosers = buckets.filter_map(|bucket| self.0.get(&bucket)).flatten();
-            let selecting = choosers.filter(|(chooser, _)| is_selected(chooser, subject));
-            found.extend(selecting.flat_map(|(_, what)| *what));
+        let choosers = buckets_of(subject).filter_map(|bucket| self.0.get(&bucket));
+        for (chooser, what) in choosers.flatten() {
+            if is_selected(chooser, subject) {
+                found.extend(*what);
+            }
         }
         found.sort_unstable();
         found
