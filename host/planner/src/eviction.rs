@@ -6,8 +6,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::facts::BlockedBy;
-use crate::report::too_many_terms;
+use crate::facts::{BlockedBy, too_many_terms};
 use crate::time::later;
 
 /// So long after the end of its grace a pod that is being deleted is waited for.

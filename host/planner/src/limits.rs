@@ -5,10 +5,6 @@ use jiff::SignedDuration;
 /// Entries in the Ledger, of 200 bytes in one object: beyond this nothing is launched.
 pub const MOST_ENTRIES: usize = 5_000;
 
-/// A pod with more terms than this about other pods is more than kproxide looks at. Each costs time, with every pod and
-/// every place, and any namespace may ask for thousands of them.
-pub const MOST_TERMS: usize = 50;
-
 /// Bounds of one tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {

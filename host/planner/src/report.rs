@@ -7,9 +7,8 @@ use std::sync::Arc;
 use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 
-use crate::facts::{PolicyRef, RemovalReason};
+use crate::facts::{PolicyRef, RemovalReason, too_many_terms};
 use crate::ids::{ClaimName, ClusterName, HypervisorId, NodeName, PodKey, PoolName, Vmid};
-use crate::limits::MOST_TERMS;
 use crate::reasons::{Kept, Replacing};
 use crate::refusal::{Refusal, Refused};
 pub use crate::why::{DaemonsWhy, InVainWhy, LearnedWhy, Limit, Misfit, NoAnswer, Unusable, Why};
@@ -244,13 +243,6 @@ impl fmt::Display for PendingOutcome {
             Self::NoPool => f.write_str("there is no NodePool"),
         }
     }
-}
-
-/// What people read of a pod that kproxide does not look at.
-pub(crate) fn too_many_terms(terms: usize) -> String {
-    format!(
-        "{terms} terms of affinity, anti-affinity and topology spread about other pods, and kproxide looks at no pod with more than {MOST_TERMS}"
-    )
 }
 
 impl fmt::Display for NodeOutcome {

@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 
 use super::storage::{PodClaim, VolumeNeed, VolumeWait};
 use crate::ids::{NodeName, Uid};
-use crate::limits::MOST_TERMS;
 use crate::resources::Resources;
 
 /// Labels or annotations.
@@ -165,6 +164,17 @@ impl PodSpec {
     pub fn too_many_terms(&self) -> Option<usize> {
         Some(self.terms()).filter(|terms| *terms > MOST_TERMS)
     }
+}
+
+/// A pod with more terms than this about other pods is more than kproxide looks at. Each costs time, with every pod and
+/// every place, and any namespace may ask for thousands of them.
+pub const MOST_TERMS: usize = 50;
+
+/// What people read of a pod that kproxide does not look at.
+pub(crate) fn too_many_terms(terms: usize) -> String {
+    format!(
+        "{terms} terms of affinity, anti-affinity and topology spread about other pods, and kproxide looks at no pod with more than {MOST_TERMS}"
+    )
 }
 
 impl Deref for PodSpec {

@@ -1,8 +1,7 @@
 //! What becomes of a pod, and what each Node says to it.
 
-use kproxide_planner::facts::{Phase, PodPhase};
+use kproxide_planner::facts::{MOST_TERMS, Phase, PodPhase};
 use kproxide_planner::ids::{PodKey, PoolName};
-use kproxide_planner::limits::MOST_TERMS;
 use kproxide_planner::planning::Filters;
 use kproxide_planner::report::{PendingOutcome, PendingShape, Why};
 use kproxide_planner::world::{NodeView, PodView};

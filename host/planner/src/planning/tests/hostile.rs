@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::scale_down::idle;
 use super::*;
 use crate::eviction::Blocker;
-use crate::limits::MOST_TERMS;
+use crate::facts::MOST_TERMS;
 use crate::planning::topology::{MOST_STEPS, Turns, steps};
 use crate::reasons::Kept;
 use crate::world::Id;
