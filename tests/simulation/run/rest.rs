@@ -15,13 +15,15 @@ use crate::wire::Wires;
 
 /// The Ledger lets go of what has rested by then at the latest.
 const LET_GO: Duration = Duration::from_secs(10 * 60);
+/// A condition that has changed often says after so long what is so: until then a new process would say it.
+const HELD_BACK: Duration = Duration::from_secs(11 * 60);
 /// An anchor is moved on so often.
 const MOVE: Duration = Duration::from_secs(4 * 60);
 
 impl Stage<'_> {
     /// Waits until nothing is wrong, then for a while in which nothing may be asked for. Returns how long it took to come to rest.
     pub(super) async fn come_to_rest(&self, plan: &FaultPlan) -> Result<Duration, String> {
-        let (quiet, began) = (plan.quiet, Instant::now());
+        let (quiet, began) = (plan.quiet.max(HELD_BACK), Instant::now());
         let bound = bound(self.scenario, plan);
         let deadline = began + bound + quiet;
         let (mut calm_since, mut effects) = (Instant::now(), self.effects());
