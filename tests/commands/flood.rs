@@ -1,6 +1,7 @@
 //! S2: any pod may reach the admin port, and hold there what it can.
 
 use std::fs::File;
+use std::io;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -15,23 +16,31 @@ use tokio::process::{Child, Command};
 use super::{Api, SOON, create_objects, served};
 
 /// From one of 64 addresses of this machine.
-async fn say(number: u8, port: u16, words: &[u8]) -> TcpStream {
+async fn say(number: u8, port: u16, words: &[u8]) -> io::Result<TcpStream> {
     let socket = TcpSocket::new_v4().unwrap();
     let from = format!("127.0.1.{}:0", number % 64 + 1);
     socket.bind(from.parse().unwrap()).unwrap();
     let to = format!("127.0.0.1:{port}").parse().unwrap();
-    let mut stream = socket.connect(to).await.unwrap();
+    let mut stream = socket.connect(to).await?;
     // Others may have taken its place already.
     let _ = stream.write_all(words).await;
-    stream
+    Ok(stream)
 }
 
-/// As the kubelet probes: one new connection, and 5 seconds for all of it.
+/// As the kubelet probes.
 async fn probe(port: u16) -> bool {
+    asked(port, "/healthz").await
+}
+
+/// Whether the answer is 200, by one new connection, with 5 seconds for all of it.
+async fn asked(port: u16, path: &str) -> bool {
     let probed = async {
-        let words = b"GET /healthz HTTP/1.1\r\nhost: probe\r\n\r\n";
+        let words = format!("GET {path} HTTP/1.1\r\nhost: probe\r\n\r\n");
         let mut answer = String::new();
-        let read = say(7, port, words).await.read_to_string(&mut answer).await;
+        let Ok(mut stream) = say(7, port, words.as_bytes()).await else {
+            return false;
+        };
+        let read = stream.read_to_string(&mut answer).await;
         read.is_ok() && answer.starts_with("HTTP/1.1 200 ")
     };
     let probed = tokio::time::timeout(Duration::from_secs(5), probed).await;
@@ -107,7 +116,7 @@ async fn s2_2000_half_open_connections_stop_neither_probes_nor_work() {
             0 => b"GET /debug/plan HTTP/1.1\r\nhost: slow\r\n\r\n",
             _ => b"GET /healthz HTTP/1.1\r\nhost: h",
         };
-        held.push(say(number as u8, port, half).await);
+        held.push(say(number as u8, port, half).await.unwrap());
         if number % 200 == 199 {
             assert!(probe(port).await, "{number}");
         }
@@ -145,9 +154,19 @@ async fn s2_a_replica_without_descriptors_makes_room_for_another() {
         holder.as_str().map(str::to_owned).ok_or(holder.to_string())
     };
     let holder = eventually(SOON, "a leader", leads).await;
-    let _standby = host(&out, free_port().unwrap());
-    // For what a new leader opens.
-    tokio::time::sleep(Duration::from_secs(10)).await;
+    let standby_port = free_port().unwrap();
+    let _standby = host(&out, standby_port);
+    // Each has opened what it needs: its watches have their first lists.
+    eventually(SOON, "two replicas that are ready", async || {
+        let ready = (
+            asked(port, "/readyz").await,
+            asked(standby_port, "/readyz").await,
+        );
+        (ready == (true, true))
+            .then_some(())
+            .ok_or(format!("{ready:?}"))
+    })
+    .await;
     let pid = Pid::from_raw(i32::try_from(first.id().unwrap()).unwrap());
     let none = Rlimit {
         current: Some(4),
