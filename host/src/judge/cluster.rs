@@ -74,7 +74,10 @@ pub(super) fn ready_of(
 /// Twice as many numbers, where the API server takes them: no range may hold 9999, and none goes beyond what Proxmox has.
 fn larger_range(name: &ClusterName, first: Vmid, last: Vmid) -> Option<String> {
     let most = if first.0 < 9999 { 9998 } else { 999_999_999 };
-    let larger = last.0.saturating_add(last.0 - first.0 + 1).min(most);
+    let larger = last
+        .0
+        .saturating_add(last.0.saturating_sub(first.0) + 1)
+        .min(most);
     (larger > last.0).then(|| {
         let patch = format!(r#"{{"spec":{{"vmidRange":{{"last":{larger}}}}}}}"#);
         format!("kubectl patch proxmoxcluster {name} --type merge --patch '{patch}'")

@@ -144,8 +144,18 @@ fn ready_of(name: &PoolName, pool: &PoolFacts, around: &Around<'_>) -> Finding {
         true => Stops::Launches,
         false => finding.stops,
     };
-    let found = found.into_iter().flatten().min_by_key(rank);
-    found.unwrap_or_else(|| finding(name, Level::Ok, &reasons::READY, String::new()))
+    let all = found.iter().flatten();
+    let worst = all.min_by_key(|finding| rank(finding)).cloned();
+    let worst = worst.unwrap_or_else(|| finding(name, Level::Ok, &reasons::READY, String::new()));
+    match found.into_iter().next().flatten() {
+        // It wants a person, so nothing hides it.
+        Some(frozen) if *worst.reason != reasons::FROZEN => Finding {
+            message: format!("{}. And: {}", worst.message, frozen.message),
+            commands: [worst.commands, frozen.commands].concat(),
+            ..worst
+        },
+        Some(_) | None => worst,
+    }
 }
 
 fn nowhere_of(name: &PoolName, pool: &PoolFacts, around: &Around<'_>) -> Option<Finding> {

@@ -210,7 +210,7 @@ reasons! {
         "One of its ProxmoxClusters is not Ready. The message repeats why. kproxide uses the others."
         ""
     NOT_DEGRADED "NotDegraded" DEGRADES False Nothing 0
-        "The newest files of its policies answer, and none of several ProxmoxClusters is lost to it. Of the only one, the condition Ready speaks."
+        "The newest files of its policies answer. If it has several ProxmoxClusters, each can be used. If it has one, the condition Ready says whether that can."
         ""
 
     // NodeClass.

@@ -152,7 +152,7 @@ fn of_several_things_that_are_wrong_with_a_pool_the_one_that_stops_most_is_said(
         let mut quiet = Quiet::default();
         quiet.report.frozen = frozen.then(|| Frozen {
             message: "too many".to_owned(),
-            commands: Vec::new(),
+            commands: vec!["go on".to_owned()],
         });
         let mut world = World::default();
         let engine = crate::policy::Engine::new(crate::policy::Execution::Inline).unwrap();
@@ -180,7 +180,10 @@ fn of_several_things_that_are_wrong_with_a_pool_the_one_that_stops_most_is_said(
             failures: &BTreeMap::new(),
             kept_waiting: &BTreeSet::new(),
         };
-        ready_of(&"workers".into(), &pool, &around).reason.word
+        let said = ready_of(&"workers".into(), &pool, &around);
+        assert_eq!(said.message.contains("too many"), frozen);
+        assert_eq!(said.commands.contains(&"go on".to_owned()), frozen);
+        said.reason.word
     };
     assert_eq!(reason(true, false, false, false), "Ready");
     assert_eq!(reason(true, true, false, false), "Frozen");
