@@ -17,7 +17,7 @@ struct Table {
     open: usize,
 }
 
-const TABLES: [Table; 3] = [
+const TABLES: [Table; 5] = [
     Table {
         letter: 'F',
         heading: "What can go wrong",
@@ -34,6 +34,18 @@ const TABLES: [Table; 3] = [
         letter: 'P',
         heading: "What Proxmox's own daemons showed",
         rows: 7,
+        open: 0,
+    },
+    Table {
+        letter: 'S',
+        heading: "What an attack of an hour showed",
+        rows: 12,
+        open: 1,
+    },
+    Table {
+        letter: 'N',
+        heading: "What Proxmox's own daemons showed later",
+        rows: 6,
         open: 0,
     },
 ];

@@ -1,4 +1,4 @@
-//! S2: any pod may reach the admin port, and hold there what it can.
+//! S2: any pod may reach the admin port, and hold there what it can. S12: any tenant may ask for more planning than there is time.
 
 use std::fs::File;
 use std::io;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use kproxide_simulator::kube::fixtures;
 use kproxide_testkit::{eventually, free_port};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::process::{Child, Command};
@@ -135,6 +135,73 @@ async fn s2_2000_half_open_connections_stop_neither_probes_nor_work() {
     assert_eq!(after["holderIdentity"], before["holderIdentity"]);
     assert_ne!(after["renewTime"], before["renewTime"]);
     assert_eq!(held.len(), 2000);
+}
+
+/// Pods of one tenant, each with so many terms that keep it from others on its server.
+async fn terms(api: &Api, world: &str, pods: u32, terms: u32) {
+    for number in 0..pods {
+        let term = |index: u32| {
+            let labels = json!({ "matchLabels": { "app": format!("{world}-{number}-{index}") } });
+            json!({ "labelSelector": labels, "topologyKey": "kubernetes.io/hostname" })
+        };
+        let all: Vec<Value> = (0..terms).map(term).collect();
+        let mut pod = fixtures::pod(&format!("{world}-{number}"), "100m", "64Mi");
+        pod["metadata"]["namespace"] = json!("evil");
+        pod["metadata"]["labels"] = json!({ "app": format!("{world}-{number}-0") });
+        // No Node has it, so the scheduler is done with them soon.
+        pod["spec"]["nodeSelector"] = json!({ "nobody": "has-this" });
+        pod["spec"]["affinity"] =
+            json!({ "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": all } });
+        api.create("/api/v1/namespaces/evil/pods", &pod).await;
+    }
+}
+
+/// As S12 had it: what one namespace asks of planning took minutes a tick.
+#[tokio::test]
+#[ignore = "tier: e2e"]
+async fn s12_thousands_of_terms_of_one_tenant_stop_neither_probes_nor_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out").display().to_string();
+    let _simulation = served(&out).await;
+    let api = Api::of(Path::new(&format!("{out}/kubeconfig")));
+    let connection = std::fs::read_to_string(format!("{out}/pve.json")).unwrap();
+    create_objects(&api, &serde_json::from_str(&connection).unwrap()).await;
+    let evil = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "evil" } });
+    api.create("/api/v1/namespaces", &evil).await;
+    for (world, pods, count) in [
+        ("a", 100, 1500),
+        ("b", 1500, 20),
+        ("c", 300, 200),
+        ("d", 60, 500),
+    ] {
+        terms(&api, world, pods, count).await;
+    }
+    let port = free_port().unwrap();
+    let host = host(&out, port);
+    eventually(SOON, "a process that is ready", async || {
+        let is_ready = asked(port, "/readyz").await;
+        is_ready.then_some(()).ok_or("not ready".to_owned())
+    })
+    .await;
+    let pod = fixtures::pod("waits", "6", "12Gi");
+    api.create("/api/v1/namespaces/default/pods", &pod).await;
+    eventually(SOON, "the pod running on a machine", async || {
+        assert!(probe(port).await);
+        let pod = api.get("/api/v1/namespaces/default/pods/waits").await;
+        let running = pod["status"]["phase"] == "Running";
+        running.then_some(()).ok_or(pod["status"].to_string())
+    })
+    .await;
+    let status = format!("/proc/{}/status", host.id().unwrap());
+    let status = std::fs::read_to_string(status).unwrap();
+    let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let most: u64 = most
+        .unwrap()
+        .trim()
+        .trim_end_matches(" kB")
+        .parse()
+        .unwrap();
+    assert!(most < 250 << 10, "{most} KiB of memory");
 }
 
 /// Somebody else takes the descriptors away, such as a node whose table of files is full: nothing can be opened any more, and what is open goes on.

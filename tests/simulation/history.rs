@@ -14,7 +14,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::mishaps::start_foreign;
-use crate::object::{CLAIMS, name, text};
+use crate::object::{CLAIMS, LEDGERS, name, text};
 use crate::scenario::Scenario;
 
 /// Who makes and removes machines of ours, as Proxmox knows it.
@@ -25,7 +25,6 @@ const LOOK: Duration = Duration::from_secs(10);
 const REVIEW: Duration = Duration::from_secs(30 * 60);
 /// The answer and the change that it tells of.
 pub(crate) const AT_ONCE: SignedDuration = SignedDuration::from_millis(5);
-const LEDGERS: &str = "ledgers.kproxide.dev";
 
 /// The life of a claim as the API server saw it.
 #[derive(Debug)]

@@ -9,11 +9,13 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::history::{Foreign, is_ours_in};
-use crate::object::{CLAIMS, name};
+use crate::object::{CLAIMS, LEDGERS, name};
 use crate::scenario::TRAP;
 
 /// Something that is waited for comes within this time, or not at all.
 const AWAITED: Duration = Duration::from_secs(30 * 60);
+/// Of the first server.
+const TEMPLATE: u32 = 9001;
 /// How often is looked for it: as fast as a person with a script.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -25,6 +27,9 @@ pub(crate) enum Incident {
     PowerCycle,
     /// F106: while a machine is being shut down to be destroyed, somebody destroys it and gives its VMID to another one.
     Swap,
+    /// S8: a machine of ours is removed, and its number has rested. Then somebody has a VM of his own with that number, name and marker, whose Node is Ready,
+    /// and somebody's word stands for another marker at that number.
+    Impostor,
     /// F42: what machines have on disk cannot be removed.
     DisksStick,
     /// F37: a clone is cut off, and somebody removes what there is of it.
@@ -85,6 +90,26 @@ impl Incident {
                         .human_sets_pool(vmid, Some(crate::scenario::RESOURCE_POOL));
                     moved.expect("the copy was made just now");
                     foreign.add(lab, vmid);
+                }
+            }
+            Self::Impostor => {
+                let before: Vec<VmView> = ours(&lab.pve.snapshot()).cloned().collect();
+                if let Some(old) = until(|| rested(lab, &before)).await {
+                    let description = old.description.as_deref().unwrap_or_default();
+                    let made = lab.pve.human_clones_vm(TEMPLATE, old.vmid, &old.name);
+                    made.expect("its number is free");
+                    let pool = Some(crate::scenario::RESOURCE_POOL);
+                    let moved = lab.pve.human_sets_pool(old.vmid, pool);
+                    moved.expect("it was made just now");
+                    let marked = lab.pve.human_edits_description(old.vmid, description);
+                    marked.expect("it was made just now");
+                    let started = lab.pve.human_starts(old.vmid);
+                    started.expect("it was made just now");
+                    foreign.add(lab, old.vmid);
+                    let word = format!("homelab:{}:another", old.vmid);
+                    let word = json!({"metadata": {"annotations": {"kproxide.dev/acknowledge-orphan": word}}});
+                    let said = lab.kube.patch(LEDGERS, "", "", "kproxide", word);
+                    said.expect("the Ledger is there");
                 }
             }
             Self::DisksStick => {
@@ -233,6 +258,19 @@ fn being_shut_down(lab: &Lab) -> Option<u32> {
     let snapshot = lab.pve.snapshot();
     let mut dying = ours(&snapshot).filter(|vm| is_condemned(vm) && vm.running);
     dying.find(|vm| was_asked(vm)).map(|vm| vm.vmid)
+}
+
+/// One of these machines that is gone, and whose number rests no longer.
+fn rested(lab: &Lab, before: &[VmView]) -> Option<VmView> {
+    let snapshot = lab.pve.snapshot();
+    let ledger = lab.kube.get(LEDGERS, "", "kproxide")?;
+    let entries = ledger["spec"]["entries"].as_array().cloned();
+    let entries = entries.unwrap_or_default();
+    let is_free = |vm: &&VmView| {
+        snapshot.vms.iter().all(|other| other.vmid != vm.vmid)
+            && entries.iter().all(|entry| entry["vmid"] != vm.vmid)
+    };
+    before.iter().find(is_free).cloned()
 }
 
 fn is_condemned(vm: &VmView) -> bool {

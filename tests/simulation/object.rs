@@ -4,6 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 pub(crate) const CLAIMS: &str = "nodeclaims.kproxide.dev";
+pub(crate) const LEDGERS: &str = "ledgers.kproxide.dev";
 const TAINT: &str = "kproxide.dev/draining";
 /// Kubernetes' own: nothing runs on this Node any more.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";

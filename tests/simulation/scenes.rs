@@ -34,7 +34,7 @@ const CLONE: u64 = 12;
 const READY: Duration = minutes(10);
 
 impl Scene {
-    pub(crate) const NAMES: [&'static str; 16] = [
+    pub(crate) const NAMES: [&'static str; 17] = [
         "slow-clone",
         "cleared-clone",
         "drain-given-up",
@@ -42,6 +42,7 @@ impl Scene {
         "two-silent-nodes",
         "all-silent",
         "swapped-machine",
+        "impostor",
         "vanished-in-service",
         "vanished-young",
         "vanished-dying",
@@ -122,6 +123,16 @@ impl Scene {
                 vec![load(0, two), load(10, less), after(READY, Incident::Swap)],
                 2,
             ),
+            "impostor" => {
+                let steps = vec![
+                    load(0, two),
+                    load(10, less),
+                    after(READY, Incident::Impostor),
+                ];
+                let mut scene = Self::new(steps, 2);
+                scene.scenario.quarantine = Some(minutes(5));
+                scene
+            }
             "vanished-in-service" => Self::new(
                 vec![
                     load(0, one),

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 mod removals;
 
@@ -19,6 +19,7 @@ use crate::guard::freeze::acknowledgement;
 use crate::hold::{AnchorHold, Hold};
 use crate::ids::{ClaimName, ClusterName, HypervisorId, PoolName, Vmid, is_dns_label};
 use crate::limits::{Limits, MOST_ENTRIES};
+use crate::mutants::{Mutant, broken};
 use crate::numbers::FORBIDDEN_VMID;
 use crate::plan::{Adoption, Launch, Plan, Verdict};
 use crate::report::{Remark, Severity};
@@ -31,7 +32,7 @@ pub(crate) fn enforce(world: &World, now: Timestamp, limits: &Limits, plan: &mut
     let launches = std::mem::take(&mut plan.launches);
     if !launches.is_empty() {
         let mut ledger = ledger_of(world, plan);
-        let mut tally = Tally::new(world, &ledger);
+        let mut tally = Tally::new(world, now, &ledger);
         let mut accepted: Vec<Launch> = Vec::with_capacity(launches.len());
         for launch in launches {
             match launch_violation(world, limits, &tally, accepted.len(), &launch) {
@@ -40,7 +41,7 @@ pub(crate) fn enforce(world: &World, now: Timestamp, limits: &Limits, plan: &mut
                     ledger
                         .entries
                         .retain(|entry| entry.claim != launch.claim || !is_reserved(entry));
-                    tally = Tally::new(world, &ledger);
+                    tally = Tally::new(world, now, &ledger);
                     plan.report
                         .placements
                         .retain(|placement| placement.claim != launch.claim);
@@ -81,7 +82,7 @@ pub fn violations(
     plan: &Plan,
 ) -> Vec<(ClaimName, Violation)> {
     let mut found = Vec::new();
-    let tally = Tally::new(world, &ledger_of(world, plan));
+    let tally = Tally::new(world, now, &ledger_of(world, plan));
     for (index, launch) in plan.launches.iter().enumerate() {
         let violation = launch_violation(world, limits, &tally, index, launch);
         found.extend(violation.map(|violation| (launch.claim.clone(), violation)));
@@ -121,7 +122,7 @@ fn adoption_violation(
     if !world.host().key_known {
         return Some(Violation::NoKey);
     }
-    if !(cluster.vmid_first..=cluster.vmid_last).contains(&spec.vmid) {
+    if !cluster.has_in_range(spec.vmid) {
         return Some(Violation::NumberOutOfRange(spec.vmid));
     }
     if *spec.vm_name != *adoption.claim.as_str() || world.claims().contains_key(&adoption.claim) {
@@ -182,6 +183,9 @@ fn may_return(world: &World, spec: &ClaimSpec, nonce: &str) -> bool {
     let Some(ledger) = world.ledger().filter(|it| !it.resource_version.is_empty()) else {
         return true;
     };
+    if broken(Mutant::AgeIgnored) || broken(Mutant::WordWithoutNonce) {
+        return true;
+    }
     let marker = [spec.cluster.as_str(), &spec.vmid.to_string(), nonce].join(":");
     let mut words = ledger.orphans_acknowledged.iter();
     if words.any(|words| words.split(',').any(|word| word.trim() == marker)) {
@@ -229,6 +233,18 @@ fn is_reserved(entry: &LedgerEntry) -> bool {
     matches!(entry.state, EntryState::Reserved { .. })
 }
 
+/// Its number and address may not be used: not before `until`, or where Proxmox says that there is no such VM not for an hour.
+fn rests(world: &World, now: Timestamp, entry: &LedgerEntry) -> bool {
+    let EntryState::Quarantined { since, until } = entry.state else {
+        return false;
+    };
+    let rests_for = since.map(|since| now.duration_since(since));
+    let inventory = world.inventories().get(&entry.cluster);
+    let is_gone = inventory.is_some_and(|it| it.lacks(entry.vmid, Some(&entry.hypervisor)));
+    let is_rested = is_gone && rests_for.is_some_and(|it| it >= SignedDuration::from_hours(1));
+    now < until && !is_rested
+}
+
 /// What the Ledger adds up to, all reservations included.
 #[derive(Default)]
 struct Tally {
@@ -270,7 +286,7 @@ struct InFlight {
 }
 
 impl Tally {
-    fn new(world: &World, ledger: &LedgerFacts) -> Self {
+    fn new(world: &World, now: Timestamp, ledger: &LedgerFacts) -> Self {
         let mut tally = Self {
             entries: ledger.entries.len(),
             ..Self::default()
@@ -306,6 +322,13 @@ impl Tally {
                     .add(entry);
                 tally.count(world, entry);
             }
+        }
+        // A plan may take out of the stored Ledger what has rested for long enough alone.
+        let stored = world.ledger().map_or(&[][..], |stored| &stored.entries);
+        for entry in stored.iter().filter(|entry| rests(world, now, entry)) {
+            let key = (entry.cluster.clone(), entry.vmid);
+            tally.claimed_numbers.insert(key);
+            tally.claimed_addresses.extend(entry.address);
         }
         for claim in world.claims().values() {
             let spec = &claim.spec;

@@ -23,6 +23,9 @@ pub const MOST_STATE_BYTES: usize = 4096;
 /// the clone.
 pub const RESERVATION_LASTS: SignedDuration = SignedDuration::from_secs(60);
 
+/// So long a number rests at least: longer than a late request can take.
+pub(crate) const SHORTEST_REST: SignedDuration = SignedDuration::from_hours(1);
+
 /// Characters of a failure's message that a row of back-off keeps.
 const MOST_MESSAGE_CHARS: usize = 200;
 
@@ -33,11 +36,17 @@ const FIRST_BACKOFF: SignedDuration = SignedDuration::from_secs(30);
 pub(crate) const LONGEST_BACKOFF: SignedDuration = SignedDuration::from_mins(30);
 
 /// The Ledger after its machine was proven absent: number and address rest until `until`.
-pub fn quarantine(ledger: &LedgerFacts, claim: &ClaimName, until: Timestamp) -> LedgerFacts {
+pub fn quarantine(
+    ledger: &LedgerFacts,
+    claim: &ClaimName,
+    since: Timestamp,
+    until: Timestamp,
+) -> LedgerFacts {
     let mut ledger = ledger.clone();
     for entry in &mut ledger.entries {
         if entry.claim == *claim && entry.counts() {
-            entry.state = EntryState::Quarantined { until };
+            let since = Some(since);
+            entry.state = EntryState::Quarantined { since, until };
         }
     }
     ledger

@@ -6,6 +6,7 @@
 //! A used machine ends all this, and so do other pods, other settings, or a new value of `kproxide.dev/retry`. If a Node of
 //! the class offers something else, the rest is as short as the first.
 
+mod given_up;
 mod offers;
 mod workload;
 
@@ -15,6 +16,8 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
+use self::given_up::GivenUp;
+pub(crate) use self::given_up::row_of_workload;
 pub(crate) use self::workload::{pods_digest, workload};
 use crate::claim::{Condition, Phase};
 use crate::facts::{
@@ -125,17 +128,21 @@ pub(crate) fn made(ledger: &mut LedgerFacts, key: &Key<'_>, claim: &ClaimName) {
             pods: key.pods.clone(),
             settings: key.settings.clone(),
             machines: Vec::new(),
+            given_up: Vec::new(),
             rounds: 0,
             late: 0,
             at: None,
             node: None,
         },
     };
-    row.machines.push(Tried {
+    let tried = Tried {
         claim: claim.clone(),
         in_vain: false,
-    });
+    };
+    given_up::made(rows, &row, &tried);
+    row.machines.push(tried);
     rows.push(row);
+    given_up::bound_rows(rows, key.workload);
     let surplus = rows.len().saturating_sub(MOST_ROWS);
     rows.drain(..surplus);
 }
@@ -198,6 +205,7 @@ pub(crate) fn review(world: &World, ledger: &mut LedgerFacts, now: Timestamp) ->
         true => BTreeMap::new(),
         false => waiting(world),
     };
+    let mut given_up = Vec::new();
     for row in tries.iter_mut() {
         // A clock that was ahead must not make it rest for longer.
         row.at = row.at.map(|at| at.min(now));
@@ -211,8 +219,15 @@ pub(crate) fn review(world: &World, ledger: &mut LedgerFacts, now: Timestamp) ->
             match (verdict, claim) {
                 (Verdict::Open, _) => row.machines.push(tried),
                 (Verdict::Used, _) => row.ends(),
+                (Verdict::Unserved, Some(claim)) => given_up.push(GivenUp::of(row, tried, claim)),
                 (Verdict::InVain | Verdict::Late, Some(claim)) => {
                     let is_late = verdict == Verdict::Late;
+                    if is_late {
+                        given_up.push(GivenUp::of(row, tried.clone(), claim));
+                    }
+                    if row.is_of_workload() {
+                        continue;
+                    }
                     row.late = if is_late {
                         row.late.saturating_add(1)
                     } else {
@@ -223,24 +238,27 @@ pub(crate) fn review(world: &World, ledger: &mut LedgerFacts, now: Timestamp) ->
                         continue;
                     }
                     row.in_vain(claim, now);
-                    in_vain.push(InVain {
-                        pool: row.pool.clone(),
-                        settings: row.settings.clone(),
-                        claim: tried.claim.clone(),
-                        at: now,
-                    });
+                    if !is_late {
+                        in_vain.push(InVain {
+                            pool: row.pool.clone(),
+                            settings: row.settings.clone(),
+                            claim: tried.claim.clone(),
+                            at: now,
+                        });
+                    }
                     if !is_leaving(claim) {
                         tried.in_vain = true;
                         row.machines.push(tried);
                     }
                 }
-                (Verdict::Gone | Verdict::InVain | Verdict::Late, _) => {}
+                (_, None) | (Verdict::Gone, _) => {}
             }
         }
         if let Some(until) = row.rests_until() {
             moments.push(until);
         }
     }
+    given_up::note(world, tries, given_up, now);
     forget(tries, now);
     moments.extend(offers::review(world, ledger, now));
     let LedgerFacts { tries, in_vain, .. } = ledger;
@@ -256,7 +274,8 @@ pub(crate) fn review(world: &World, ledger: &mut LedgerFacts, now: Timestamp) ->
 fn forget(tries: &mut Vec<Tries>, now: Timestamp) {
     tries.retain(|row| {
         let forgotten = row.at.map(|at| later(at, MEMORY));
-        !row.machines.is_empty() || forgotten.is_some_and(|moment| now < moment)
+        !(row.machines.is_empty() && row.given_up.is_empty())
+            || forgotten.is_some_and(|moment| now < moment)
     });
 }
 
@@ -266,6 +285,8 @@ enum Verdict {
     InVain,
     /// Removed unused, and no pod waited for it.
     Late,
+    /// Proxmox was asked for it, and nobody wanted it any more before it was in service.
+    Unserved,
     /// It says nothing: it never came into service, or broke, or a person removed it.
     Gone,
     Open,
@@ -305,10 +326,13 @@ fn judge(
     }
     let is_leaving = is_leaving(claim);
     let Some(served) = claim.status.since(Condition::Initialized) else {
-        return if is_leaving {
-            Verdict::Gone
-        } else {
-            Verdict::Open
+        // A launch that failed says nothing of its pods, nor does what a person deletes.
+        let is_unwanted = claim.status.removal() == Some(RemovalReason::LaunchFailed)
+            && claim.status.launch_failure().is_none();
+        return match is_leaving {
+            false => Verdict::Open,
+            true if is_unwanted && claim.status.nonce.is_some() => Verdict::Unserved,
+            true => Verdict::Gone,
         };
     };
     let first = waiting.get(&(row.workload.clone(), row.pods.clone()));

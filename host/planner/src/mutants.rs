@@ -153,6 +153,10 @@ mutants! {
     GcPartialList = "gc-partial-list",
     /// A machine without a claim is removed although its Node serves.
     GcServing = "gc-serving",
+    /// What has our marker and no row in the Ledger comes back, however young its Node is.
+    AgeIgnored = "age-ignored",
+    /// A person's word for one marker counts for each marker at that VMID.
+    WordWithoutNonce = "word-without-nonce",
     /// Machines without a claim are nobody's matter.
     OrphansIgnored = "orphans-ignored",
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::facts::{Anchor, EntryState, GuestFacts, InventoryFacts, LedgerFacts, NodeFacts};
 use crate::guard::anchor::is_named;
 use crate::ids::{ClusterName, Vmid};
+use crate::mutants::{Mutant, broken};
 use crate::world::World;
 
 /// The guests to read, with their hypervisors: those in our range and our pool without a claim or a reservation, our
@@ -71,8 +72,10 @@ pub(crate) fn may_return(
     };
     let is_older = ledger.created.is_some_and(|created| node.created < created);
     let word = acknowledgement(cluster, vmid, nonce);
+    let is_meant =
+        |it: &str| it == word || (broken(Mutant::WordWithoutNonce) && is_of(it, cluster, vmid));
     let mut words = words(ledger);
-    is_older || words.any(|it| it == word)
+    is_older || words.any(is_meant) || broken(Mutant::AgeIgnored)
 }
 
 /// What a person writes of one VM: `CLUSTER:VMID:NONCE`.

@@ -12,15 +12,14 @@ use crate::facts::{
 };
 use crate::guard::{anchor, breaker, freeze};
 use crate::ids::ClaimName;
-use crate::ledger::{MOST_STATES, RESERVATION_LASTS, is_absent, is_of_claim, pause_after};
+use crate::ledger::{
+    MOST_STATES, RESERVATION_LASTS, SHORTEST_REST, is_absent, is_of_claim, pause_after,
+};
 use crate::loops;
 use crate::mutants::{Mutant, broken};
 use crate::report::{Frozen, Remark, Severity};
 use crate::time::later;
 use crate::world::World;
-
-/// How long the VMID of a reservation without a claim is not used again: longer than a late request can take.
-const UNCLAIMED_RESTS: SignedDuration = SignedDuration::from_hours(1);
 
 /// This long after a back-off ended, its failures are forgotten.
 const BACKOFF_MEMORY: SignedDuration = SignedDuration::from_hours(3);
@@ -105,6 +104,7 @@ impl Upkeep {
         let claim = world.claims().get(&entry.claim);
         let claimed = claim.is_some_and(|claim| is_of_claim(&entry, claim));
         let quarantined = EntryState::Quarantined {
+            since: Some(now),
             until: later(now, quarantine),
         };
         match entry.state {
@@ -120,7 +120,8 @@ impl Upkeep {
                     // Without a claim there was no machine. Were every refused claim's number to rest as long as a machine's, a webhook that refuses
                     // claims would use up the range within minutes.
                     entry.state = EntryState::Quarantined {
-                        until: later(now, quarantine.min(UNCLAIMED_RESTS)),
+                        since: Some(now),
+                        until: later(now, quarantine.min(SHORTEST_REST)),
                     };
                 }
             }
@@ -129,7 +130,7 @@ impl Upkeep {
             EntryState::Live if self.frozen.is_some() => {}
             EntryState::Live if is_absent(world, &entry) => entry.state = quarantined,
             EntryState::Live => self.report_unclaimed(world, &entry),
-            EntryState::Quarantined { until } => {
+            EntryState::Quarantined { until, .. } => {
                 wake(&mut self.wake_at, until, now);
                 if now >= until && !claimed {
                     return None;

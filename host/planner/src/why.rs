@@ -103,6 +103,9 @@ pub struct InVainWhy {
     pub until: Timestamp,
     /// The pods were gone when the machines came.
     pub too_late: bool,
+    /// In the last hour more than 20 machines came for nobody.
+    #[serde(default)]
+    pub given_up: bool,
 }
 
 /// Why a place does not take a pod: one variant for each filter of `planning/fit.rs`.
@@ -410,13 +413,18 @@ impl fmt::Display for InVainWhy {
             standing,
             until,
             too_late,
+            given_up,
         } = self;
-        match **workload == *crate::keys::OF_POOL {
-            true => write!(
+        match (**workload == *crate::keys::OF_POOL, given_up) {
+            (true, _) => write!(
                 f,
                 "no pod used the last machine of type {instance_type} that kproxide made for minNodes or headroom"
             )?,
-            false => write!(
+            (false, true) => write!(
+                f,
+                "in an hour kproxide made more than 20 machines for {workload}, and its pods were gone before they could serve. The last one was of type {instance_type}"
+            )?,
+            (false, false) => write!(
                 f,
                 "{workload} did not use the last machine of type {instance_type} that kproxide made for it"
             )?,

@@ -60,11 +60,12 @@ impl Drive {
         let closing = Closing {
             claim: self.name(),
             spec: &self.facts().spec,
+            since: self.context.clock.now(),
             until,
             failure,
         };
         let failed_at = self.facts().status.draining_since;
-        let failed_at = failed_at.unwrap_or_else(|| self.context.clock.now());
+        let failed_at = failed_at.unwrap_or(closing.since);
         for _ in 0..LEDGER_TRIES {
             let stands = ledger::get_or_create(&self.context.kube).await?;
             let closed = close(&stands, &closing, failed_at);

@@ -29,6 +29,7 @@ mod loops;
 mod machines;
 mod measured;
 mod moved;
+mod numbers;
 mod orphans;
 mod policies;
 mod proxmox;

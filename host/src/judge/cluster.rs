@@ -2,7 +2,7 @@
 
 use kproxide_planner::facts::{ClusterFacts, InventoryFacts, Trouble};
 use kproxide_planner::ids::{ClusterName, StorageName, Vmid};
-use kproxide_planner::planning::vmids_used_up;
+use kproxide_planner::planning::{vmids_rested, vmids_used_up};
 use kproxide_planner::world::World;
 
 use super::{Finding, Group, Known, Reason, Stops, clusters_of, named, reasons};
@@ -60,10 +60,22 @@ pub(super) fn ready_of(
                 anchor.vmid
             )
         });
+        let rested = vmids_rested(world, name, known.now);
+        if rested > 0 {
+            let text = format!(
+                "no VMID from {vmid_first} to {vmid_last} (spec.vmidRange) is free.{anchor} kproxide takes those again that have rested longest, at least an hour: {rested} of them now. Make the range larger"
+            );
+            let reason = &reasons::VMIDS_REUSED;
+            return Finding::warning(Group::Proxmox, object(), reason, text).typing(larger_range(
+                name,
+                *vmid_first,
+                *vmid_last,
+            ));
+        }
         return not_ready(
             &reasons::VMIDS_USED_UP,
             &format!(
-                "each VMID from {vmid_first} to {vmid_last} (spec.vmidRange) is in use, or rests after its machine is gone.{anchor} Make the range larger, or wait: until when each rests stands in `kubectl get ledger kproxide --output yaml` (spec.entries, until)"
+                "each VMID from {vmid_first} to {vmid_last} (spec.vmidRange) is in use, or rests after its machine is gone.{anchor} Make the range larger, or wait: an hour after its machine is gone kproxide takes a VMID again, if no other is free. Since when each rests stands in `kubectl get ledger kproxide --output yaml` (spec.entries, since)"
             ),
         )
         .typing(larger_range(name, *vmid_first, *vmid_last));

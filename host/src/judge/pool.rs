@@ -7,7 +7,9 @@ use kproxide_planner::facts::{
 };
 use kproxide_planner::ids::{ClassName, ClusterName, PoolName};
 use kproxide_planner::keys;
-use kproxide_planner::planning::{Offer, Outdated, addresses_used_up, limit_reached, outdated};
+use kproxide_planner::planning::{
+    Offer, Outdated, addresses_rested, addresses_used_up, limit_reached, outdated,
+};
 use kproxide_planner::report::{AnchorReport, AnchorTrouble, Limit, Unusable};
 use kproxide_planner::world::World;
 
@@ -444,9 +446,16 @@ fn limit(name: &PoolName, pool: &PoolFacts, around: &Around<'_>) -> Finding {
         Some(Limit::Vmids(_) | Limit::Addresses) | None
             if addresses_used_up(world, &pool.class) =>
         {
+            let class = &pool.class;
+            let rested = addresses_rested(world, class, around.known.now);
+            if rested > 0 {
+                let text = format!(
+                    "no address of the ipPool of NodeClass {class} is free. kproxide takes those again that have rested longest, at least an hour: {rested} of them now. Add a range"
+                );
+                return finding(name, Level::Warning, &reasons::ADDRESSES_REUSED, text);
+            }
             let text = format!(
-                "the ipPool of NodeClass {} has no free address. Add a range, or wait: an address rests as long as the VMID of its machine",
-                pool.class
+                "the ipPool of NodeClass {class} has no free address. Add a range, or wait: an hour after its machine is gone kproxide takes an address again, if no other is free"
             );
             finding(name, level(name, around), &reasons::ADDRESSES, text)
         }

@@ -203,6 +203,9 @@ reasons! {
     ADDRESSES "AddressesUsedUp" LIMITS True Launches 0
         "The ipPool of its NodeClass has no free address."
         "Add a range, or wait until addresses have rested."
+    ADDRESSES_REUSED "AddressesReused" LIMITS False Nothing 0
+        "Each address of the ipPool of its NodeClass is in use or rests. kproxide takes those again that have rested for an hour, and not for `--quarantine`."
+        "Add a range."
     BELOW_LIMITS "BelowLimits" LIMITS False Nothing 0
         "One more machine would be within its limits."
         ""
@@ -273,6 +276,9 @@ reasons! {
     VMIDS_USED_UP "VmidsUsedUp" CLUSTER False Launches 0
         "Each VMID of spec.vmidRange is in use or rests."
         "Make the range larger, or wait until VMIDs have rested."
+    VMIDS_REUSED "VmidsReused" CLUSTER True Nothing 0
+        "Each VMID of spec.vmidRange is in use or rests. kproxide takes those again that have rested for an hour, and not for `--quarantine`."
+        "Make the range larger."
     TOKEN_FITS "Fits" TOKEN True Nothing 0
         "The credentials may do what kproxide needs, and no more."
         ""

@@ -44,7 +44,9 @@ pub(super) const fn laws(mutant: Mutant) -> &'static [&'static str] {
         Mutant::DestroyByVmid
         | Mutant::TrustTags
         | Mutant::StaleProof
-        | Mutant::EexistCleanedUp => &["S18"],
+        | Mutant::EexistCleanedUp
+        | Mutant::AgeIgnored
+        | Mutant::WordWithoutNonce => &["S18"],
         Mutant::WarningsAreErrors | Mutant::WarningsAreOk => &["S20"],
         // Pods wait for machines that nobody makes.
         Mutant::LeaseStolen => &["L1"],

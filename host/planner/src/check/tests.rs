@@ -184,6 +184,7 @@ fn launches_are_what_was_reserved_under_numbers_and_names_of_their_own() {
             gone.vmid = Vmid(1099);
             gone.address = taken;
             gone.state = EntryState::Quarantined {
+                since: None,
                 until: Timestamp::MAX,
             };
             ledger(plan).entries.push(gone);

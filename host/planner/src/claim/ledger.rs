@@ -21,6 +21,8 @@ use crate::world::World;
 pub struct Closing<'a> {
     pub claim: &'a ClaimName,
     pub spec: &'a ClaimSpec,
+    /// When its number begins to rest, and until when it does.
+    pub since: Timestamp,
     pub until: Timestamp,
     pub failure: Option<LaunchFailure>,
 }
@@ -46,15 +48,19 @@ pub fn close(ledger: &LedgerFacts, closing: &Closing<'_>, failed_at: Timestamp) 
     let Closing {
         claim,
         spec,
+        since,
         until,
         failure,
     } = closing;
     if entry_of(ledger, claim, spec) == EntryLook::Quarantined {
         return rest_longer(ledger, closing);
     }
-    let mut ledger = quarantine(ledger, claim, *until);
+    let mut ledger = quarantine(ledger, claim, *since, *until);
     if !ledger.entries.iter().any(|entry| is_of(entry, claim, spec)) {
-        let rests = EntryState::Quarantined { until: *until };
+        let rests = EntryState::Quarantined {
+            since: Some(*since),
+            until: *until,
+        };
         ledger.entries.push(LedgerEntry::of(claim, spec, rests));
     }
     match failure {
@@ -68,8 +74,10 @@ fn rest_longer(ledger: &LedgerFacts, closing: &Closing<'_>) -> LedgerFacts {
     let mut ledger = ledger.clone();
     let rows = ledger.entries.iter_mut();
     for entry in rows.filter(|entry| is_of(entry, closing.claim, closing.spec)) {
-        if let EntryState::Quarantined { until } = &mut entry.state {
-            *until = closing.until.max(*until);
+        if let EntryState::Quarantined { since, until } = &mut entry.state
+            && *until < closing.until
+        {
+            (*since, *until) = (Some(closing.since), closing.until);
         }
     }
     ledger
@@ -170,6 +178,7 @@ mod tests {
         Closing {
             claim: name,
             spec,
+            since: fixture::at(10),
             until: fixture::at(100),
             failure: Some(LaunchFailure {
                 class: "HypervisorUnfit".into(),
@@ -232,13 +241,23 @@ mod tests {
         assert_eq!((ledger.entries.len(), ledger.backoff[0].failures), (1, 2));
         // Closed once more: the longer rest counts, and the failure does not count again.
         let longer = later(closing.until, SignedDuration::from_secs(70));
-        for (until, expected) in [(fixture::at(0), closing.until), (longer, longer)] {
+        let before = closing.since;
+        let since = later(before, SignedDuration::from_secs(9));
+        let closings = [
+            (fixture::at(0), before, closing.until),
+            (longer, since, longer),
+        ];
+        for (until, begun, expected) in closings {
             let again = Closing {
+                since,
                 until,
                 ..closing.clone()
             };
             let ledger = close(&ledger, &again, fixture::at(0));
-            let rests = EntryState::Quarantined { until: expected };
+            let rests = EntryState::Quarantined {
+                since: Some(begun),
+                until: expected,
+            };
             assert_eq!(
                 (ledger.entries[0].state, ledger.backoff[0].failures),
                 (rests, 2)

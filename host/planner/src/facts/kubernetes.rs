@@ -25,6 +25,9 @@ pub struct PodFacts {
     /// The scheduler has said `PodScheduled=False` with reason `Unschedulable`, since this moment. Its message is never read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unschedulable_since: Option<Timestamp>,
+    /// When it got its Node: since then `PodScheduled` is True.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bound_since: Option<Timestamp>,
     /// The Node on which the scheduler has preempted others for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nominated: Option<NodeName>,

@@ -226,8 +226,13 @@ pub enum EntryState {
     Reserved { since: Timestamp },
     /// Its claim exists.
     Live,
-    /// kproxide does not use the VMID and the address again before this time. Counts for no limit.
-    Quarantined { until: Timestamp },
+    /// Its machine is gone, and kproxide does not use the VMID and the address again before `until`, if others are free. Counts for no limit.
+    Quarantined {
+        /// `None`: an earlier version of kproxide wrote it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        since: Option<Timestamp>,
+        until: Timestamp,
+    },
 }
 
 /// [`EntryState`] for the API server. Its schemas cannot say which state goes with which time.
@@ -235,10 +240,10 @@ pub enum EntryState {
 #[derive(schemars::JsonSchema)]
 #[expect(dead_code, reason = "only its schema is asked for")]
 struct EntryStateSchema {
-    /// reserved: promised. live: in use. quarantined: not to be used again before `until`.
+    /// reserved: promised. live: in use. quarantined: not to be used again before `until`, as long as others are free.
     #[schemars(extend("enum" = ["reserved", "live", "quarantined"]))]
     state: String,
-    /// When it was reserved.
+    /// When it was reserved, or when its quarantine began.
     since: Option<Timestamp>,
     /// When the quarantine ends.
     until: Option<Timestamp>,

@@ -77,6 +77,11 @@ impl ClusterFacts {
         let is_in = |list: &[Arc<str>]| list.iter().any(|name| **name == *hypervisor);
         is_in(&self.exclude) || (!self.include.is_empty() && !is_in(&self.include))
     }
+
+    /// `spec.vmidRange` has this number.
+    pub fn has_in_range(&self, vmid: Vmid) -> bool {
+        (self.vmid_first..=self.vmid_last).contains(&vmid)
+    }
 }
 
 /// NodeClass: what a machine is made from.
@@ -180,6 +185,14 @@ pub struct InstanceType {
     pub max_pods: u32,
     /// Devices and other extended resources that its Nodes will offer.
     pub extended: Resources,
+}
+
+impl ClassFacts {
+    /// `cloudInit.ipPool` has this address.
+    pub fn hands_out(&self, address: std::net::IpAddr) -> bool {
+        let mut ranges = self.addresses.iter().flatten();
+        ranges.any(|range| (range.first..=range.last).contains(&address))
+    }
 }
 
 /// Inclusive.

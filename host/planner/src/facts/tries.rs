@@ -20,7 +20,7 @@ pub struct Tries {
     pub pool: PoolName,
     /// Name of the instance type.
     pub instance_type: InstanceTypeName,
-    /// Digest of what the scheduler reads of the pods. Other pods begin a new row.
+    /// Digest of what the scheduler reads of the pods. Other pods begin a new row. Empty: whatever its pods ask for.
     pub pods: Digest,
     /// Digest of NodePool, NodeClass and template. Other settings begin a new row.
     pub settings: Digest,
@@ -28,6 +28,10 @@ pub struct Tries {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "schema", schemars(length(max = 5000)))]
     pub machines: Vec<Tried>,
+    /// When machines came for nobody, in the last hour: their pods were gone before they could serve. The last 20.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 20)))]
+    pub given_up: Vec<Timestamp>,
     /// Rounds of machines in a row that no pod used. Each one doubles the rest.
     #[serde(default)]
     pub rounds: u32,

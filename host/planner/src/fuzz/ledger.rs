@@ -47,7 +47,7 @@ pub fn upkeep_of_any(data: &[u8]) {
             }
             1 => {
                 let name = format!("m{}", draw.below(3));
-                scene.ledger = quarantine(&scene.ledger, &name.as_str().into(), now);
+                scene.ledger = quarantine(&scene.ledger, &name.as_str().into(), now, now);
             }
             2 => begun(&mut scene.ledger.removals, &mut draw, now),
             _ => kept(&mut scene, now, *draw.pick(&QUARANTINES)),
@@ -174,6 +174,7 @@ fn scene(draw: &mut Draw<'_>) -> Scene {
                 since: moment(draw),
             },
             _ => EntryState::Quarantined {
+                since: draw.flag().then(|| moment(draw)),
                 until: moment(draw),
             },
         };

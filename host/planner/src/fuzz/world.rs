@@ -243,6 +243,7 @@ fn pod(draw: &mut Draw<'_>) -> crate::facts::PodFacts {
         PodPhase::Unknown,
     ]);
     pod.unschedulable_since = draw.flag().then(|| moment(draw));
+    pod.bound_since = draw.flag().then(|| moment(draw));
     pod.owner = draw
         .flag()
         .then(|| owner(draw.word(&["ReplicaSet", "DaemonSet", "Job"])));

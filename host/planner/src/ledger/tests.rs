@@ -8,7 +8,7 @@ fn a_proof_of_absence_lets_number_and_address_rest() {
     scene.machine("a", "alpha").machine("b", "alpha");
     let address = Some("10.0.0.9".parse().unwrap());
     scene.ledger.entries[0].address = address;
-    let ledger = quarantine(&scene.ledger, &"a".into(), at(NOW));
+    let ledger = quarantine(&scene.ledger, &"a".into(), at(NOW - 1), at(NOW));
     let counting: Vec<Vmid> = ledger
         .entries
         .iter()
@@ -18,7 +18,10 @@ fn a_proof_of_absence_lets_number_and_address_rest() {
     assert_eq!(counting, [Vmid(1001)]);
     assert_eq!(
         ledger.entries[0].state,
-        EntryState::Quarantined { until: at(NOW) }
+        EntryState::Quarantined {
+            since: Some(at(NOW - 1)),
+            until: at(NOW)
+        }
     );
     assert_eq!(ledger.entries[0].address, address);
 }

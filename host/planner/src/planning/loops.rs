@@ -56,8 +56,8 @@ impl Share {
 /// Whether a workload may have a machine of one type.
 enum Turn {
     Free,
-    /// One machine.
-    Trial,
+    /// One machine, and one row by its place in the Ledger.
+    Trial(usize),
     Rests(Why, Option<Timestamp>),
 }
 
@@ -98,14 +98,13 @@ impl<'w> Planning<'w> {
                 .filter(|(_, offer)| offer.is_retry == is_retry)
             {
                 let turn = self.turn_of(pool, &made_for, &offer.instance_type.name, &need.spec);
-                let row = self.row_of(pool, &made_for, &offer.instance_type.name);
                 match turn {
                     Turn::Free => free = true,
-                    Turn::Trial if row.is_some_and(|row| !granted.contains(&row)) => {
+                    Turn::Trial(row) if !granted.contains(&row) => {
                         tried = true;
-                        rows.extend(row);
+                        rows.push(row);
                     }
-                    Turn::Trial => closed.push(*index),
+                    Turn::Trial(_) => closed.push(*index),
                     Turn::Rests(why, until) => {
                         closed.push(*index);
                         share.why.get_or_insert(why);
@@ -139,17 +138,6 @@ impl<'w> Planning<'w> {
         share
     }
 
-    fn row_of(
-        &self,
-        pool: &PoolPlan<'w>,
-        (workload, pods): &MadeFor,
-        instance_type: &InstanceTypeName,
-    ) -> Option<usize> {
-        let row = loops::row(&self.ledger, &pool.key(workload, pods, instance_type))?;
-        let mut rows = self.ledger.tries.iter();
-        rows.position(|other| std::ptr::eq(other, row))
-    }
-
     fn turn_of(
         &self,
         pool: &PoolPlan<'w>,
@@ -158,14 +146,25 @@ impl<'w> Planning<'w> {
         spec: &PodSpec,
     ) -> Turn {
         let key = pool.key(workload, pods, instance_type);
-        let Some(row) = loops::row(&self.ledger, &key) else {
-            return Turn::Free;
-        };
         if broken(Mutant::LoopsWithoutEnd) {
             return Turn::Free;
         }
-        if let Some(turn) = self.resting(pool, row) {
+        let whole = loops::row_of_workload(&self.ledger, &key);
+        let whole = whole.and_then(|row| self.resting(pool, row));
+        let turn = match whole {
+            Some(rests @ Turn::Rests(..)) => return rests,
+            Some(turn) => turn,
+            None => Turn::Free,
+        };
+        let Some(row) = loops::row(&self.ledger, &key) else {
             return turn;
+        };
+        if let Some(of_row) = self.resting(pool, row) {
+            return match (turn, of_row) {
+                // One machine is tried for the whole workload.
+                (Turn::Trial(whole), Turn::Trial(_)) => Turn::Trial(whole),
+                (_, of_row) => of_row,
+            };
         }
         // Whether it was made in vain is known when it is gone.
         if let Some(tried) = row.machines.iter().find(|tried| self.goes_unused(tried)) {
@@ -182,7 +181,7 @@ impl<'w> Planning<'w> {
                 let misfit = Box::new(misfit);
                 Turn::Rests(Why::MadeInVain { node, misfit }, None)
             }
-            None => Turn::Free,
+            None => turn,
         }
     }
 
@@ -196,7 +195,7 @@ impl<'w> Planning<'w> {
     ) -> Option<(Why, Option<Timestamp>)> {
         match self.turn_of(pool, made_for, instance_type, spec) {
             Turn::Rests(why, until) => Some((why, until)),
-            Turn::Free | Turn::Trial => None,
+            Turn::Free | Turn::Trial(_) => None,
         }
     }
 
@@ -209,8 +208,14 @@ impl<'w> Planning<'w> {
         Some(match standing {
             Some(tried) => Turn::Rests(why(Some(&tried.claim)), None),
             None if self.tick.now < until => Turn::Rests(why(None), Some(until)),
-            None => Turn::Trial,
+            None => Turn::Trial(self.index_of(row)),
         })
+    }
+
+    fn index_of(&self, row: &Tries) -> usize {
+        let mut rows = self.ledger.tries.iter();
+        let is_it = rows.position(|other| std::ptr::eq(other, row));
+        is_it.expect("it is a row of this Ledger")
     }
 
     /// No pod has used it yet, and kproxide drains it because nobody needs it.
@@ -243,7 +248,7 @@ impl<'w> Planning<'w> {
         match row.and_then(|row| self.resting(pool, row)) {
             _ if broken(Mutant::LoopsWithoutEnd) => Ok(false),
             Some(Turn::Rests(why, _)) => Err(why),
-            Some(Turn::Trial) => Ok(true),
+            Some(Turn::Trial(_)) => Ok(true),
             Some(Turn::Free) | None => Ok(false),
         }
     }
@@ -318,6 +323,7 @@ fn in_vain(
         standing: standing.cloned(),
         until,
         too_late: row.arrives_too_late(),
+        given_up: row.is_of_workload(),
     }))
 }
 

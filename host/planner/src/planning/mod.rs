@@ -66,7 +66,9 @@ pub use self::pools::{limit_reached, machines_left};
 pub use self::registering::{promised_devices, registering};
 pub use self::resting::keepers;
 pub use self::returning::ends_with_machine;
-pub use self::room::{addresses_left, addresses_used_up, vmids_used_up};
+pub use self::room::{
+    addresses_left, addresses_rested, addresses_used_up, vmids_rested, vmids_used_up,
+};
 pub use self::sites::{Clones, Offer, clones, free, offers};
 use crate::check;
 use crate::claim::backoff_with_open_claims;

@@ -157,7 +157,7 @@ impl Planning<'_> {
         }
         match orphan.entry.as_ref().map(|entry| &entry.state) {
             Some(EntryState::Reserved { .. }) => return Fate::Claimed,
-            Some(EntryState::Quarantined { until }) => {
+            Some(EntryState::Quarantined { until, .. }) => {
                 return Fate::Left(format!(
                     "kproxide had destroyed it, so a user has restored it. Its VMID is in quarantine until {until:.0}, and kproxide does not touch it. Remove it by hand, or give it another VMID and take the kproxide lines out of its description"
                 ));
@@ -166,8 +166,7 @@ impl Planning<'_> {
         }
         // VMs outside of the range are looked at only because they could be an anchor.
         let cluster = world.clusters().get(orphan.cluster);
-        let is_in_range =
-            cluster.is_some_and(|it| (it.vmid_first..=it.vmid_last).contains(&orphan.vmid));
+        let is_in_range = cluster.is_some_and(|it| it.has_in_range(orphan.vmid));
         if !is_in_range {
             return Fate::Left(
                 "its VMID is outside of spec.vmidRange of the ProxmoxCluster, so kproxide does not touch it. Widen the range, or remove the VM by hand".to_owned(),

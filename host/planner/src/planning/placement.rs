@@ -16,7 +16,7 @@ use crate::facts::{ClaimResources, ClaimSpec, ClassFacts, EntryState, LedgerEntr
 use crate::ids::{ClaimName, ClusterName, Digest, HypervisorId, PodKey, PoolName, Vmid};
 use crate::ledger::{policy_state, set_policy_state};
 use crate::loops;
-use crate::numbers::used_numbers;
+use crate::numbers::{rested, used_numbers};
 use crate::plan::Launch;
 use crate::question::{
     Answer, AnswerBody, Candidate, Context, RankQuestion, Ranking, Scored, States,
@@ -507,7 +507,7 @@ impl<'w> Planning<'w> {
             .collect();
     }
 
-    /// The lowest number of the cluster's range that nothing uses.
+    /// The lowest number of the cluster's range that nothing uses; else the one that rests longest.
     fn free_number(&mut self, name: &ClusterName) -> Option<Vmid> {
         let world = self.tick.world;
         let cluster = world.clusters().get(name)?;
@@ -517,9 +517,22 @@ impl<'w> Planning<'w> {
             .numbers
             .entry(name.clone())
             .or_insert_with(|| (used_numbers(world, ledger, name), cluster.vmid_first.0));
-        let number = (*next..=cluster.vmid_last.0).find(|number| !used.contains(number))?;
-        *next = number.saturating_add(1);
-        Some(Vmid(number))
+        if let Some(number) = (*next..=cluster.vmid_last.0).find(|number| !used.contains(number)) {
+            *next = number.saturating_add(1);
+            return Some(Vmid(number));
+        }
+        let is_wanted =
+            |entry: &LedgerEntry| entry.cluster == *name && cluster.has_in_range(entry.vmid);
+        let ends = self.end_rest(is_wanted)?;
+        Some(ends.vmid)
+    }
+
+    /// No other number or address is free: the entry goes that rests longest of these.
+    fn end_rest(&mut self, is_wanted: impl Fn(&LedgerEntry) -> bool) -> Option<LedgerEntry> {
+        let rested = rested(self.tick.world, &self.ledger, self.tick.now);
+        let ends = rested.into_iter().find(|entry| is_wanted(entry))?.clone();
+        self.ledger.entries.retain(|entry| *entry != ends);
+        Some(ends)
     }
 
     /// The first address of the class's ranges that nothing uses; none at all where machines use DHCP.
@@ -537,10 +550,13 @@ impl<'w> Planning<'w> {
             let is_ipv4 = range.first.is_ipv4();
             (first..=last).map(move |number| address(number, is_ipv4))
         });
-        let free = all.find(|address| !used.contains(address));
-        let free = free.ok_or(Limit::Addresses)?;
-        used.insert(free);
-        Ok(Some(free))
+        if let Some(free) = all.find(|address| !used.contains(address)) {
+            used.insert(free);
+            return Ok(Some(free));
+        }
+        let is_wanted = |entry: &LedgerEntry| entry.address.is_some_and(|it| class.hands_out(it));
+        let ends = self.end_rest(is_wanted).ok_or(Limit::Addresses)?;
+        Ok(ends.address)
     }
 
     /// A name that says the pool and is never given twice: it serves as the VM's and the Node's name too, so it is a DNS label.

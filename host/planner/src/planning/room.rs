@@ -1,12 +1,14 @@
 //! What can still be given: numbers that can be copied, taken from and tried out.
 
+use jiff::Timestamp;
+
 use super::addresses;
 use super::machines::signed;
 use super::sites::{Hypervisors, NewDisk, Site};
 use crate::facts::{LedgerEntry, LedgerFacts};
 use crate::ids::{ClassName, ClusterName};
 use crate::limits::MOST_ENTRIES;
-use crate::numbers::used_numbers;
+use crate::numbers::{rested, used_numbers};
 use crate::question::Size;
 use crate::refusal::Refusal;
 use crate::world::World;
@@ -47,7 +49,7 @@ enum Lack<'s> {
 }
 
 impl Hypervisors<'_> {
-    pub(super) fn room(&self, world: &World, ledger: &LedgerFacts) -> Room {
+    pub(super) fn room(&self, world: &World, ledger: &LedgerFacts, now: Timestamp) -> Room {
         let hypervisors = self.all.iter().map(|hypervisor| {
             let available = hypervisor.available();
             HypervisorRoom {
@@ -75,11 +77,17 @@ impl Hypervisors<'_> {
         let numbers = self
             .clusters
             .iter()
-            .map(|name| free_numbers(world, ledger, name));
-        let addresses = self
-            .classes
-            .iter()
-            .map(|name| free_addresses(world, ledger, name));
+            .map(|name| match free_numbers(world, ledger, name) {
+                0 => rested_numbers(world, ledger, name, now),
+                free => free,
+            });
+        let addresses =
+            self.classes
+                .iter()
+                .map(|name| match free_addresses(world, ledger, name)? {
+                    0 => Some(rested_addresses(world, ledger, name, now)),
+                    free => Some(free),
+                });
         Room {
             hypervisors: hypervisors.collect(),
             storages,
@@ -229,10 +237,44 @@ pub fn addresses_used_up(world: &World, class: &ClassName) -> bool {
     addresses_left(world, class) == Some(0)
 }
 
+/// Where none is free: how many VMIDs kproxide takes before their time, because they have rested for an hour.
+pub fn vmids_rested(world: &World, cluster: &ClusterName, now: Timestamp) -> u64 {
+    world
+        .ledger()
+        .map_or(0, |ledger| rested_numbers(world, ledger, cluster, now))
+}
+
+/// As [`vmids_rested`], of the addresses of a class.
+pub fn addresses_rested(world: &World, class: &ClassName, now: Timestamp) -> u64 {
+    world
+        .ledger()
+        .map_or(0, |ledger| rested_addresses(world, ledger, class, now))
+}
+
 /// How many addresses the class can still hand out: no machine has them, and they do not rest. `None`: it hands out none.
 pub fn addresses_left(world: &World, class: &ClassName) -> Option<u64> {
     let nothing = LedgerFacts::default();
     free_addresses(world, world.ledger().unwrap_or(&nothing), class)
+}
+
+fn rested_numbers(world: &World, ledger: &LedgerFacts, name: &ClusterName, now: Timestamp) -> u64 {
+    let Some(cluster) = world.clusters().get(name) else {
+        return 0;
+    };
+    let rested = rested(world, ledger, now);
+    let of_range = rested
+        .iter()
+        .filter(|it| it.cluster == *name && cluster.has_in_range(it.vmid));
+    of_range.count() as u64
+}
+
+fn rested_addresses(world: &World, ledger: &LedgerFacts, class: &ClassName, now: Timestamp) -> u64 {
+    let Some(class) = world.classes().get(class) else {
+        return 0;
+    };
+    let rested = rested(world, ledger, now);
+    let addresses = rested.iter().filter_map(|entry| entry.address);
+    addresses.filter(|it| class.hands_out(*it)).count() as u64
 }
 
 fn free_numbers(world: &World, ledger: &LedgerFacts, name: &ClusterName) -> u64 {

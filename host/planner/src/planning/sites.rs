@@ -114,7 +114,7 @@ pub fn offers(world: &World, now: jiff::Timestamp) -> Vec<Offer<'_>> {
     let nothing = LedgerFacts::default();
     let ledger = world.ledger().unwrap_or(&nothing);
     let survey = Hypervisors::survey(world, ledger);
-    let room = survey.room(world, ledger);
+    let room = survey.room(world, ledger, now);
     let mut offers = Vec::new();
     for (name, class) in world.classes() {
         for size in &class.instance_types {
@@ -151,7 +151,8 @@ impl Planning<'_> {
     /// The hypervisors of this tick, with what the Ledger's machines take of them.
     pub(super) fn survey(&mut self) -> Room {
         self.hypervisors = Hypervisors::survey(self.tick.world, &self.ledger);
-        self.hypervisors.room(self.tick.world, &self.ledger)
+        self.hypervisors
+            .room(self.tick.world, &self.ledger, self.tick.now)
     }
 }
 

@@ -13,6 +13,7 @@ mod deletion;
 mod drawn;
 mod fit;
 mod gates;
+mod given_up;
 mod headroom;
 mod hostile;
 mod kept;

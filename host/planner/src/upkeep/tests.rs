@@ -51,6 +51,7 @@ fn f2_a_reservation_turns_live_with_its_claim_and_rests_without_one() {
             },
             // Not as long as the number of a machine: nothing was made.
             EntryState::Quarantined {
+                since: Some(at(NOW)),
                 until: at(NOW + 3600)
             },
         ]
@@ -79,12 +80,16 @@ fn quarantine_ends_with_its_time() {
         scene.claims.clear();
         let entry = scene.ledger.entries.last_mut().unwrap();
         entry.state = EntryState::Quarantined {
+            since: None,
             until: at(NOW + left),
         };
     }
     assert_eq!(
         states(&kept(&scene)),
-        [EntryState::Quarantined { until: at(NOW + 1) }]
+        [EntryState::Quarantined {
+            since: None,
+            until: at(NOW + 1)
+        }]
     );
 }
 
@@ -138,6 +143,7 @@ fn f50_an_entry_without_claim_counts_until_its_vm_is_gone() {
     assert_eq!(
         states(&kept(&scene)),
         [EntryState::Quarantined {
+            since: Some(at(NOW)),
             until: at(NOW + 86_400)
         }]
     );

@@ -39,7 +39,8 @@ pub(super) struct Pod {
     pub(super) name: Arc<str>,
     pub(super) uid: Uid,
     pub(super) created: Timestamp,
-    pub(super) unschedulable_since: Option<Timestamp>,
+    /// Since when it has its Node, or without one since when the scheduler refuses it.
+    pub(super) said_since: Option<Timestamp>,
     pub(super) rare: Option<Box<Rare>>,
     pub(super) shape: Id,
     pub(super) labels: Id,
@@ -200,7 +201,10 @@ impl Pods {
             name: key.name.clone(),
             uid: facts.uid,
             created: facts.created,
-            unschedulable_since: facts.unschedulable_since,
+            said_since: match facts.node {
+                Some(_) => facts.bound_since,
+                None => facts.unschedulable_since,
+            },
             rare: (rare != Rare::default()).then(|| Box::new(rare)),
             shape,
             labels,
@@ -318,7 +322,7 @@ impl Pods {
         } else if !is_served {
             Some(Scheduler::Other)
         } else {
-            pod.unschedulable_since.map(|_| Scheduler::Served)
+            pod.said_since.map(|_| Scheduler::Served)
         }
     }
 

@@ -168,7 +168,11 @@ impl<'w> PodView<'w> {
     }
 
     pub fn unschedulable_since(&self) -> Option<Timestamp> {
-        self.pod.unschedulable_since
+        self.pod.said_since.filter(|_| self.pod.node.is_none())
+    }
+
+    pub(crate) fn bound_since(&self) -> Option<Timestamp> {
+        self.pod.said_since.filter(|_| self.pod.node.is_some())
     }
 
     /// The Node on which the scheduler has preempted others for it.
@@ -204,7 +208,8 @@ impl<'w> PodView<'w> {
             created: self.pod.created,
             node: self.node().cloned(),
             phase: self.pod.phase,
-            unschedulable_since: self.pod.unschedulable_since,
+            unschedulable_since: self.unschedulable_since(),
+            bound_since: self.bound_since(),
             nominated: self.nominated().cloned(),
             ready: self.pod.ready,
             deleting: self.pod.deleting,

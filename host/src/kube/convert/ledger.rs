@@ -92,7 +92,13 @@ mod tests {
                 LedgerEntry {
                     storage: Some("ceph".into()),
                     address: Some("fd00::1".parse().unwrap()),
-                    ..entry(602, EntryState::Quarantined { until: moment })
+                    ..entry(
+                        602,
+                        EntryState::Quarantined {
+                            since: None,
+                            until: moment,
+                        },
+                    )
                 },
             ],
             policy_state: vec![PolicyState {
@@ -126,6 +132,7 @@ mod tests {
                 })
                 .into(),
             tries: vec![Tries {
+                given_up: vec![moment],
                 workload: "Deployment default/web".into(),
                 pool: "workers".into(),
                 instance_type: "medium".into(),
@@ -200,7 +207,13 @@ mod tests {
     #[test]
     fn an_entry_is_small() {
         let moment: Timestamp = "2026-01-31T12:00:00Z".parse().unwrap();
-        let entry = entry(600, EntryState::Quarantined { until: moment });
+        let entry = entry(
+            600,
+            EntryState::Quarantined {
+                since: None,
+                until: moment,
+            },
+        );
         assert!(serde_json::to_string(&entry).unwrap().len() <= 220);
     }
 

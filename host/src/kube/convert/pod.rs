@@ -76,6 +76,9 @@ pub(in crate::kube) fn pod_facts(pod: &PodView) -> PodFacts {
                     .last_transition_time
                     .unwrap_or_else(|| created(metadata))
             }),
+        bound_since: condition("PodScheduled")
+            .filter(|condition| condition.status == "True")
+            .and_then(|condition| condition.last_transition_time),
         nominated: filled(&status.nominated_node_name).map(NodeName::from),
         ready: condition("Ready").is_some_and(|condition| condition.status == "True"),
         deleting: metadata.deletion_timestamp.is_some(),

@@ -123,6 +123,7 @@ fn an_adoption_is_of_a_machine_that_nobody_else_has() {
     });
     assert_eq!(twice, taken);
     let resting = EntryState::Quarantined {
+        since: None,
         until: at(NOW + 60),
     };
     let rests = after(|case| case.scene.ledger.entries[0].state = resting);

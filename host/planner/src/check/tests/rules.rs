@@ -135,6 +135,32 @@ fn numbers_are_in_range_and_nobody_elses() {
     assert_eq!(elsewhere, None);
 }
 
+/// The stored row of a number that rests, and the plan's Ledger without it.
+#[test]
+fn s3_a_number_that_rests_is_used_after_an_hour_at_the_earliest() {
+    let used = |rest: Option<i64>, shown: bool| {
+        after(|scene, plan| {
+            let mut resting = row(plan, 0).clone();
+            resting.claim = "gone".into();
+            resting.state = EntryState::Quarantined {
+                since: rest.map(|rest| at(NOW - rest)),
+                until: at(NOW + 60),
+            };
+            // A list that is not whole does not show that there is none.
+            scene.inventory.complete = shown;
+            scene.ledger.entries.push(resting);
+        })
+    };
+    assert_eq!(used(Some(3600), true), None);
+    for (rest, shown) in [(Some(3599), true), (None, true), (Some(3600), false)] {
+        let found = used(rest, shown);
+        assert!(
+            matches!(found, Some(Violation::NumberTaken(_))),
+            "{found:?}"
+        );
+    }
+}
+
 #[test]
 fn the_ledger_takes_as_many_rows_as_it_may() {
     let filled = |most: usize| {
@@ -144,7 +170,10 @@ fn the_ledger_takes_as_many_rows_as_it_may() {
                 let mut resting = ledger.entries[0].clone();
                 resting.claim = format!("resting-{index}").as_str().into();
                 (resting.cluster, resting.vmid) = ("other".into(), Vmid(index as u32));
-                resting.state = EntryState::Quarantined { until: at(NOW) };
+                resting.state = EntryState::Quarantined {
+                    since: None,
+                    until: at(NOW),
+                };
                 ledger.entries.push(resting);
             }
         })
@@ -190,8 +219,14 @@ fn a_pool_is_filled_up_to_its_limits_and_not_beyond() {
     let resting = after(|scene, plan| {
         scene.workers().max_nodes = 2;
         scene.claims.clear();
-        scene.ledger.entries[0].state = EntryState::Quarantined { until: at(NOW) };
-        ledger(plan).entries[0].state = EntryState::Quarantined { until: at(NOW) };
+        scene.ledger.entries[0].state = EntryState::Quarantined {
+            since: None,
+            until: at(NOW),
+        };
+        ledger(plan).entries[0].state = EntryState::Quarantined {
+            since: None,
+            until: at(NOW),
+        };
     });
     assert_eq!(resting, None);
     let unused: [fn(&mut Scene); 3] = [

@@ -79,10 +79,7 @@ fn may_be_anchor(
 ) -> bool {
     let could_be = match guest.name {
         Some(_) => is_named(guest),
-        None => {
-            (cluster.vmid_first..=cluster.vmid_last).contains(&vmid)
-                && !world.is_claimed(name, vmid)
-        }
+        None => cluster.has_in_range(vmid) && !world.is_claimed(name, vmid),
     };
     could_be && !guest.template && guest.pool.as_deref() == Some(&*cluster.pool)
 }

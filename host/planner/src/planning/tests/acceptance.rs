@@ -187,6 +187,7 @@ fn b29_a_dead_node_counts_and_is_replaced() {
     assert_eq!(plan.launches, [], "it counts until it is proven gone");
 
     scene.ledger.entries[0].state = EntryState::Quarantined {
+        since: None,
         until: at(NOW + 86_400),
     };
     scene.claims.clear();

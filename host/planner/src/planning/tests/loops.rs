@@ -38,7 +38,7 @@ pub(super) struct Play {
     /// What the kubelets of new Nodes show otherwise than promised.
     pub(super) kubelet: fn(&mut NodeFacts),
     /// Puts pods on Nodes.
-    scheduler: fn(&mut Play),
+    pub(super) scheduler: fn(&mut Play),
     pub(super) said: String,
 }
 
@@ -430,7 +430,8 @@ fn pods_that_are_gone_before_the_machine_is_in_service_count_from_the_third_time
         }
     };
     play.run(3 * 300);
-    assert_eq!((play.made.len(), play.scene.ledger.in_vain.len()), (3, 1));
+    // Not for the pause of the pool: whoever makes such pods would stop it for all.
+    assert_eq!((play.made.len(), play.scene.ledger.in_vain.len()), (3, 0));
     play.run(2 * 3600);
     assert!(play.made.len() <= 7, "{:?}", play.made);
     play.scene.pods.clear();
@@ -523,7 +524,7 @@ fn the_oldest_row_is_forgotten_and_a_launch_that_fails_counts_nowhere() {
     let mut ledger = LedgerFacts::default();
     for number in 0..300 {
         let key = Key {
-            workload: &format!("Deployment default/d{number}").into(),
+            workload: &format!("Deployment ns{}/d{number}", number % 30).into(),
             pods: &pods,
             pool: &"workers".into(),
             instance_type: &"medium".into(),
@@ -532,7 +533,7 @@ fn the_oldest_row_is_forgotten_and_a_launch_that_fails_counts_nowhere() {
         loops::made(&mut ledger, &key, &"m".into());
     }
     assert_eq!(ledger.tries.len(), 256);
-    assert_eq!(&*ledger.tries[0].workload, "Deployment default/d44");
+    assert_eq!(&*ledger.tries[0].workload, "Deployment ns14/d44");
 }
 
 #[test]

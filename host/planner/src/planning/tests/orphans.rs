@@ -301,6 +301,7 @@ fn f106_f107_f108_what_is_not_certainly_ours_or_was_gone_is_left_alone() {
 
     // Somebody has restored it from a backup.
     scene.ledger.entries[0].state = EntryState::Quarantined {
+        since: None,
         until: at(NOW + GRACE),
     };
     for nodes in [scene.nodes.clone(), Default::default()] {

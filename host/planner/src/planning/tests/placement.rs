@@ -167,7 +167,10 @@ fn f110_numbers_come_from_the_range_and_are_never_reused() {
     scene.coming_machine("quarantined", "alpha", Phase::Pending);
     scene.claims.clear();
     scene.ledger.entries[0].vmid = Vmid(9998);
-    scene.ledger.entries[0].state = EntryState::Quarantined { until: at(NOW + 1) };
+    scene.ledger.entries[0].state = EntryState::Quarantined {
+        since: None,
+        until: at(NOW + 1),
+    };
     let guest = GuestFacts {
         hypervisor: "beta".into(),
         name: None,
@@ -197,6 +200,75 @@ fn f110_numbers_come_from_the_range_and_are_never_reused() {
     );
 }
 
+/// Of four numbers, each with its address, two rest for long enough; one that Proxmox still shows, and one that rests since it is not known when, stay.
+#[test]
+fn s3_where_no_number_is_free_the_one_goes_that_rests_longest() {
+    let mut scene = Scene::default();
+    let hour = 3600;
+    let rests = [
+        ("shown", Some(9 * hour)),
+        ("short", Some(hour - 1)),
+        ("long", Some(hour)),
+        ("unknown", None),
+        ("longest", Some(2 * hour)),
+    ];
+    for (index, (name, rest)) in rests.into_iter().enumerate() {
+        scene.coming_machine(name, "alpha", Phase::Pending);
+        let entry = &mut scene.ledger.entries[index];
+        entry.address = Some(format!("10.0.0.{index}").parse().unwrap());
+        entry.state = EntryState::Quarantined {
+            since: rest.map(|rest| at(NOW - rest)),
+            until: at(NOW + 20 * hour),
+        };
+    }
+    scene.claims.clear();
+    scene.machine("other", "beta");
+    let other = scene.inventory.guests.remove(&Vmid(1005)).unwrap();
+    scene.inventory.guests.insert(Vmid(1000), other);
+    scene.claims.clear();
+    scene.ledger.entries.pop();
+    scene.nodes.clear();
+    scene.pending("web", 40, spec("cpu=1"));
+    let given = |scene: &Scene| -> Vec<(u32, Option<String>)> {
+        let plan = scene.plan();
+        check_sound(&plan);
+        let specs = plan.launches.iter().map(|launch| &launch.spec);
+        let given: Vec<_> = specs
+            .map(|spec| (spec.vmid.0, spec.address.map(|it| it.to_string())))
+            .collect();
+        let entries = plan.ledger.map_or(0, |ledger| ledger.entries.len());
+        assert_eq!(entries, scene.ledger.entries.len(), "a row of each number");
+        given
+    };
+
+    scene.cluster.vmid_last = Vmid(1004);
+    let numbers: Vec<u32> = given(&scene)
+        .into_iter()
+        .map(|(number, _)| number)
+        .collect();
+    assert_eq!(numbers, [1004, 1002]);
+    let rested = crate::planning::vmids_rested(&scene.world(), &"pve".into(), at(NOW));
+    assert_eq!(rested, 2);
+
+    // In the same way an address, where numbers abound.
+    scene.cluster.vmid_last = Vmid(1100);
+    scene.class.addresses = Some(vec![AddressRange {
+        first: "10.0.0.0".parse().unwrap(),
+        last: "10.0.0.4".parse().unwrap(),
+    }]);
+    let address = |index: u32| Some(format!("10.0.0.{index}"));
+    let addresses: Vec<_> = given(&scene).into_iter().map(|(_, it)| it).collect();
+    assert_eq!(addresses, [address(4), address(2)]);
+
+    // What is free goes first, and nothing that rests is touched.
+    scene.class.addresses = None;
+    scene.cluster.vmid_last = Vmid(1005);
+    let plan = scene.plan();
+    let numbers = plan.launches.iter().map(|launch| launch.spec.vmid.0);
+    assert_eq!(numbers.collect::<Vec<_>>(), [1005]);
+    assert_eq!(plan.ledger.unwrap().entries.len(), 6);
+}
+
 #[test]
 fn addresses_come_from_the_class_in_order() {
     let mut scene = Scene::default();
@@ -216,7 +288,10 @@ fn addresses_come_from_the_class_in_order() {
     scene.coming_machine("gone", "alpha", Phase::Launching);
     scene.claims.remove("gone");
     let gone = &mut scene.ledger.entries[1];
-    gone.state = EntryState::Quarantined { until: at(NOW + 1) };
+    gone.state = EntryState::Quarantined {
+        since: None,
+        until: at(NOW + 1),
+    };
     gone.address = Some("10.0.0.9".parse().unwrap());
     scene.pending("web", 40, spec("cpu=1"));
     let plan = scene.plan();

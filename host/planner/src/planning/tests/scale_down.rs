@@ -596,7 +596,7 @@ fn r33_a_claim_that_others_hold_takes_no_place_once_its_machine_is_gone() {
     let mut entries = scene.ledger.entries.iter_mut();
     let entry = entries.find(|entry| entry.claim.as_str() == "stalled");
     let until = at(NOW + 3600);
-    entry.unwrap().state = EntryState::Quarantined { until };
+    entry.unwrap().state = EntryState::Quarantined { since: None, until };
     scene.guest("stalled", None);
     scene.nodes.remove("stalled");
     assert!(goes(&scene));

@@ -1,0 +1,100 @@
+//! Pods that are gone before their machines can serve, of ever new shapes: they count for their workload, and harm nobody else.
+
+use super::loops::{Play, made_for_pod};
+use super::*;
+use crate::facts::*;
+use crate::ids::PodKey;
+use crate::loops;
+use jiff::SignedDuration;
+
+/// A pod without a controller, in a namespace.
+fn bare(play: &mut Play, namespace: &str, name: &str, requests: &str) {
+    let mut pod = pending_pod(spec(requests));
+    pod.owner = None;
+    pod.created = at(play.now());
+    pod.unschedulable_since = Some(at(play.now()));
+    play.scene.pods.insert(PodKey::new(namespace, name), pod);
+}
+
+#[test]
+fn s3_a_namespace_whose_pods_are_gone_too_early_rests_whatever_they_ask_for() {
+    let mut play = Play::new();
+    play.scene.workers().scale_down.min_node_age = SignedDuration::ZERO;
+    play.scene.workers().max_nodes = 1000;
+    // Every two minutes six pods, each of a shape of its own and too large to share a machine. They live for 40 s, and a machine takes 60 s.
+    play.scheduler = |play| {
+        let now = play.now();
+        let is_over =
+            |key: &PodKey, pod: &PodFacts| &*key.namespace == "evil" && pod.created <= at(now - 40);
+        play.scene.pods.retain(|key, pod| !is_over(key, pod));
+        if play.seconds % 120 == 20 {
+            for number in 0..6 {
+                let number = play.seconds / 120 * 6 + number;
+                let shape = format!("cpu={}m", 3000 + number % 300);
+                bare(play, "evil", &format!("p{number}"), &shape);
+            }
+        }
+    };
+    play.run(3600);
+    let made = play.made.len();
+    // Those that were on their way when it was noticed come too.
+    assert!((21..=36).contains(&made), "{made}");
+    assert_eq!(play.scene.ledger.in_vain, [], "no pool is paused");
+    let rows = &play.scene.ledger.tries;
+    assert!((1..=32).contains(&rows.len()), "{}", rows.len());
+    play.run(20);
+    assert!(play.said.contains("given_up: true"), "{}", play.said);
+
+    // Others are served at once.
+    let before = play.made.len();
+    bare(&mut play, "default", "other", "cpu=2");
+    play.run(20);
+    assert_eq!(play.made.len(), before + 1);
+    // Hours later one machine is tried at a time.
+    play.run(4 * 3600);
+    let later = play.made.len() - before;
+    assert!(later <= 12, "{later}");
+}
+
+/// Machines that Proxmox was asked for and that nobody wanted any more before they were in service.
+fn withdrawn(count: usize, found_a_place: bool) -> (Scene, usize) {
+    let mut scene = Scene::default();
+    let mut rests = 0;
+    for number in 0..count {
+        let (name, pod) = (format!("m{number}"), "web-00000");
+        scene.claims.clear();
+        scene.pods.clear();
+        scene.pending("web", 1, spec("cpu=1"));
+        scene.coming_machine(&name, "alpha", Phase::Launching);
+        made_for_pod(&mut scene, pod, &name);
+        let claim = scene.claim(&name);
+        claim.status.phase = Phase::Terminating;
+        claim.status.nonce = Some("nonce".into());
+        claim.status.conditions = vec![ClaimCondition {
+            reason: RemovalReason::LaunchFailed.as_str().to_owned(),
+            ..condition(Condition::Drained, at(NOW))
+        }];
+        scene.pods.clear();
+        // One that ran before says nothing; one that got its Node after the machine was asked for does.
+        scene.running("web", 2, "node", spec("cpu=1"));
+        scene.pod("web-00000").bound_since = Some(at(NOW - 61));
+        let since = if found_a_place { NOW - 60 } else { NOW - 62 };
+        scene.pod("web-00001").bound_since = Some(at(since));
+        let world = scene.world();
+        loops::review(&world, &mut scene.ledger, at(NOW));
+        let mut rows = scene.ledger.tries.iter();
+        rests += usize::from(rows.any(|row| row.rests_until().is_some()));
+    }
+    (scene, rests)
+}
+
+#[test]
+fn s3_pods_that_find_another_place_do_not_rest_however_often() {
+    let (scene, rests) = withdrawn(50, true);
+    assert_eq!((rests, scene.ledger.tries.len()), (0, 0));
+    // From the 21st on: more than 20 in an hour.
+    let (scene, rests) = withdrawn(22, false);
+    assert_eq!((rests, scene.ledger.tries.len()), (2, 1));
+    assert_eq!(scene.ledger.tries[0].given_up.len(), 20);
+    assert_eq!(scene.ledger.in_vain, []);
+}

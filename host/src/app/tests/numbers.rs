@@ -1,0 +1,115 @@
+//! One tenant makes and deletes pods in a loop, against few numbers. Others get their machines, and no number comes back too soon.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use kproxide_simulator::kube::fixtures;
+use kproxide_simulator::pve::Birth;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use super::degraded::{running, told, wide};
+use super::{MACHINE, furnished};
+use crate::lab::{Lab, Setting, config};
+
+/// Pods of one tenant. The CPU of each is one of so many shapes, and fills more than half of a machine.
+fn flood(lab: &Lab, names: std::ops::Range<u32>, shapes: u32) {
+    for number in names {
+        let cpu = format!("{}m", 2500 + number % shapes);
+        let mut pod = fixtures::pod(&format!("p{number}"), &cpu, "1Gi");
+        pod["metadata"]["namespace"] = json!("evil");
+        lab.kube.create("pods", pod).unwrap();
+    }
+}
+
+fn drain(lab: &Lab, names: std::ops::Range<u32>) {
+    for number in names {
+        // It may be on its way out with its Node.
+        _ = lab.kube.delete("pods", "evil", &format!("p{number}"));
+    }
+}
+
+/// How long after its machine was gone each number was used again, at the least.
+fn shortest_rest(births: &[Birth]) -> Option<SignedDuration> {
+    let mut last: BTreeMap<u32, &Birth> = BTreeMap::new();
+    let mut shortest = None;
+    for birth in births {
+        let before = last.insert(birth.vmid, birth);
+        let rest = before.and_then(|before| Some(birth.at.duration_since(before.destroyed?)));
+        shortest = shortest.into_iter().chain(rest).min();
+    }
+    shortest
+}
+
+#[tokio::test(start_paused = true)]
+async fn s3_a_tenant_whose_pods_come_and_go_uses_up_no_numbers_and_stops_nobody() {
+    let mut setting = Setting::new(1, 3);
+    for server in &mut setting.topology.hypervisors {
+        (server.threads, server.memory) = (256, 1 << 40);
+    }
+    let pool = json!({
+        "limits": { "minNodes": 0, "maxNodes": 100 },
+        "scaleDown": {
+            "stabilization": "1m", "minNodeAge": "1m", "unneededTime": "30s", "loadHeadroom": 0.0, "budget": 100,
+        },
+    });
+    let lab = furnished(setting, json!({}), pool);
+    let evil = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "evil" } });
+    lab.kube.create("namespaces", evil).unwrap();
+    let (app, host) = lab.host("kproxide-0", config("kproxide-0")).unwrap();
+    let story = async {
+        sleep(MACHINE).await;
+        let mut tenants = 0;
+        // 2,000 that live a second, then 2,000 of 300 shapes that live 15 s.
+        for (life, shapes, from) in [(1, 1, 0), (15, 300, 2_000)] {
+            for round in 0..100 {
+                if round % 25 == 0 {
+                    wide(&lab, &format!("tenant-{tenants}"), "workers", 1);
+                    tenants += 1;
+                }
+                let names = from + round * 20..from + (round + 1) * 20;
+                flood(&lab, names.clone(), shapes);
+                sleep(Duration::from_secs(life)).await;
+                drain(&lab, names);
+            }
+            let deadline = Instant::now() + MACHINE;
+            let waits = || (0..tenants).any(|it| running(&lab, &format!("tenant-{it}")) == 0);
+            while waits() && Instant::now() < deadline {
+                sleep(Duration::from_secs(1)).await;
+            }
+        }
+        let waiting: Vec<u32> = (0..tenants)
+            .filter(|it| running(&lab, &format!("tenant-{it}")) == 0)
+            .collect();
+        assert_eq!(waiting, [] as [u32; 0]);
+        host.stop.cancel();
+    };
+    let ((), ended) = tokio::join!(story, app.run());
+    ended.unwrap();
+    let paused = told(&lab, "NotTriggerScaleUp");
+    let paused: Vec<&String> = paused
+        .iter()
+        .filter(|it| it.contains("LaunchesPaused"))
+        .collect();
+    assert_eq!(paused, [] as [&String; 0]);
+    let births = lab.pve.snapshot().births;
+    let shortest = shortest_rest(&births);
+    let hour = SignedDuration::from_hours(1);
+    assert!(shortest.is_none_or(|rest| rest >= hour), "{shortest:?}");
+    let made = births.iter().filter(|vm| vm.vmid < 9_000).count();
+    println!("machines made: {made}");
+    let ledger = lab
+        .kube
+        .get("ledgers.kproxide.dev", "", "kproxide")
+        .unwrap();
+    let rows: Vec<&Value> = ledger["spec"]["tries"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .collect();
+    let of_evil = rows
+        .iter()
+        .filter(|row| row["workload"].as_str().unwrap().ends_with(" evil"));
+    assert!(of_evil.count() <= 32);
+}
