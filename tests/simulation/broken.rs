@@ -99,7 +99,7 @@ const CAUGHT_IN: &[(Mutant, What)] = &[
     (Mutant::PodsNotAwaited, What::Seed(2)),
     (Mutant::RefusalIsSuccess, What::Seed(39)),
     (Mutant::EmptyNotTainted, What::Seed(4)),
-    (Mutant::PodsFitNowhere, What::Seed(26)),
+    (Mutant::PodsFitNowhere, What::Scene("leftover-volumes")),
     (Mutant::BudgetIgnored, What::Seed(13)),
     (Mutant::LimitIgnored, What::Scene("all-silent")),
     (Mutant::RoomIgnored, What::Scene("misplaced")),
@@ -112,6 +112,8 @@ const CAUGHT_IN: &[(Mutant, What)] = &[
     (Mutant::GcPartialList, What::Scene("vanished-dying")),
     (Mutant::GcServing, What::Scene("vanished-in-service")),
     (Mutant::OrphansIgnored, What::Scene("vanished-in-service")),
+    (Mutant::AgeIgnored, What::Scene("impostor")),
+    (Mutant::WordWithoutNonce, What::Scene("impostor")),
 ];
 
 /// Runs every mistake, those of a slice, or the one of this name, and prints for each what caught it, and the place of that world in the order in which they are tried but for

@@ -37,7 +37,8 @@ pub(super) const fn laws(mutant: Mutant) -> &'static [&'static str] {
         | Mutant::NoFreeze
         | Mutant::BudgetIgnored => &["S11"],
         Mutant::PolicyMisnamed => &["S13"],
-        Mutant::PodsFitNowhere => &["S15"],
+        // The Node's pods get another machine, and so on.
+        Mutant::PodsFitNowhere => &["S15", "L5"],
         Mutant::LoopsWithoutEnd => &["S23"],
         Mutant::ConditionsCount => &["S24"],
         Mutant::SilentIsOff => &["S25"],
