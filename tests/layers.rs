@@ -1,6 +1,7 @@
 //! Which module may import which. The modules of a crate stand in rows, from the ground to the roof, and each imports only from the rows below its
 //! own: so there is no circle, and a reader can begin at the ground.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -40,6 +41,7 @@ const HOST: Rows = &[
         "chain",
         "clock",
         "decisions",
+        "foreign",
         "hex",
         "labels",
         "metrics",
@@ -98,6 +100,94 @@ fn the_keys_of_labels_stand_in_one_file() {
         found.extend(spelt.map(|key| format!("{path}: {key}: use its name in keys.rs")));
     }
     assert_eq!(found.join("\n"), "");
+}
+
+/// What kproxide says goes out in few places, each of which cleans it (`host/src/foreign.rs`): a text that a tenant wrote must not reach a terminal by
+/// another. In a file that writes there, the line says how.
+#[test]
+fn what_is_said_goes_out_clean() {
+    const WAYS: [(&str, &[(&str, &str)]); 9] = [
+        ("print!(", &[]),
+        ("println!(", &[]),
+        (
+            "stdout()",
+            &[
+                ("cli/mod.rs", "Out::new(io::stdout().lock())"),
+                // Frames to the parent process.
+                ("policy/worker/child.rs", "stdout().lock()"),
+            ],
+        ),
+        ("stderr()", &[("cli/mod.rs", "Out::new(io::stderr())")]),
+        (
+            ".raw()",
+            &[
+                ("cli/mod.rs", "completions::print("),
+                ("cli/mod.rs", "version::print_licenses("),
+                ("cli/plan.rs", "set_off(&shown(&text)"),
+                ("cli/status.rs", "Text(&screen, look(args))"),
+                ("cli/status.rs", "redraw(&text, out.raw())"),
+            ],
+        ),
+        ("note: Some(", &[("kube/events/mod.rs", "foreign::shown(")]),
+        (
+            "StatusCondition {",
+            &[
+                ("kube/status.rs", "let new = StatusCondition {"),
+                ("kube/crd/common.rs", "pub struct"),
+            ],
+        ),
+        (
+            "tracing_subscriber::fmt()",
+            &[("telemetry.rs", "let builder = tracing_subscriber::fmt()")],
+        ),
+        ("CrosstermBackend", &[("cli/demo/live.rs", "")]),
+    ];
+    // Of tests, or of the builds that tests and recordings make.
+    const OF_TESTS: [&str; 5] = [
+        "/fixtures.rs",
+        "/cases.rs",
+        "/conformance.rs",
+        "/parameters.rs",
+        "/oracle/",
+    ];
+    let (mut wrong, mut used) = (Vec::new(), BTreeSet::new());
+    for path in sources("host/src").chain(sources("host/planner/src")) {
+        if OF_TESTS.iter().any(|part| path.contains(part)) {
+            continue;
+        }
+        for (number, line) in shipped(&read(&path)).lines().enumerate() {
+            for (way, places) in WAYS {
+                if !line.contains(way) || line.contains("is_terminal()") {
+                    continue;
+                }
+                let place = places
+                    .iter()
+                    .find(|(file, by)| path.ends_with(file) && line.contains(by));
+                match place {
+                    Some(place) => _ = used.insert((way, *place)),
+                    None => wrong.push(format!("{path}:{}: {}", number + 1, line.trim())),
+                }
+            }
+        }
+    }
+    assert_eq!(wrong.join("\n"), "", "let it go out by foreign.rs");
+    let all = WAYS
+        .iter()
+        .flat_map(|(way, places)| places.iter().map(|place| (*way, *place)));
+    assert_eq!(used, all.collect(), "a place that is no more");
+    for (file, by) in [
+        ("host/src/kube/status.rs", "truncated(message, 4000)"),
+        (
+            "host/src/kube/convert/claim.rs",
+            "condition.message = truncated(&condition.message, 4000)",
+        ),
+        ("host/src/kube/convert/claim.rs", "foreign::shown(text)"),
+        ("host/src/telemetry.rs", "Clean::new(lines, form, &LINES)"),
+        ("host/src/admin.rs", "foreign::escaped_json(&json)"),
+        ("host/src/cli/plan.rs", "foreign::json(&text)"),
+    ] {
+        assert!(shipped(&read(file)).contains(by), "{file} without {by}");
+    }
 }
 
 /// Each import from a row that is not below the importer's: file and line, and what is allowed there.

@@ -5,6 +5,7 @@
 
 pub mod connections;
 
+use std::borrow::Cow;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +21,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use crate::decisions::Decisions;
+use crate::foreign;
 use crate::metrics::Metrics;
 
 /// A turn of the loop that lasts longer than this means that it hangs. A turn waits for Proxmox and for policies, whose own deadlines add up to less.
@@ -92,7 +94,10 @@ async fn readyz(State(admin): State<Admin>) -> Response {
 
 async fn render(State(admin): State<Admin>) -> Response {
     match admin.metrics.render() {
-        Ok(text) => ([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], text).into_response(),
+        Ok(text) => {
+            let text = foreign::shown(&text).into_owned();
+            ([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], text).into_response()
+        }
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
     }
 }
@@ -101,8 +106,13 @@ fn busy(text: &'static str) -> Response {
     (StatusCode::TOO_MANY_REQUESTS, text).into_response()
 }
 
-/// Holds the guard until the answer is sent.
+/// Holds the guard until the answer is sent. A program reads what there is, and on a terminal nothing of it acts.
 fn json<T: Send + 'static>(json: Vec<u8>, held: OwnedMutexGuard<T>) -> Response {
+    let json = String::from_utf8(json).unwrap_or_default();
+    let json = match foreign::escaped_json(&json) {
+        Cow::Borrowed(_) => json,
+        Cow::Owned(escaped) => escaped,
+    };
     let body = stream::iter([Ok::<_, Infallible>(json)]).map(move |json| {
         let _held = &held;
         json

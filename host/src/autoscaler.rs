@@ -31,6 +31,7 @@ use crate::observe::{self, Clusters};
 use crate::policy::{Budget, Library, PolicyFiles, Reload, Reloading};
 use crate::pve::limits::Concurrency;
 use crate::reporter::{Reporter, policies};
+use crate::telemetry;
 
 /// Clocks that differ by no more than this count as equal, because an answer may take half a minute.
 const CLOCKS_AGREE: jiff::SignedDuration = jiff::SignedDuration::from_secs(60);
@@ -183,6 +184,7 @@ impl Autoscaler {
                         poll: Instant::now() + self.timing.poll_interval,
                         changed: None,
                     };
+                    telemetry::turn();
                     self.take_leadership(&inputs.fence);
                     if let Some(plan) = self.tick().await {
                         schedule.poll = schedule.poll.min(self.instant(plan.wake_at));

@@ -44,6 +44,7 @@ pub mod metrics;
 pub mod telemetry;
 
 pub mod chain;
+pub mod foreign;
 pub mod hex;
 mod labels;
 pub mod period;

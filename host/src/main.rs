@@ -18,7 +18,7 @@ fn main() -> ExitCode {
     // One TLS provider for kube and reqwest. A second installation would fail, but this is the first.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let exit = run().unwrap_or_else(|error| {
-        eprintln!("kproxide: {}", kproxide::chain::chain(error.as_ref()));
+        cli::tell(kproxide::chain::chain(error.as_ref()));
         Exit::of(error.as_ref())
     });
     exit.into()

@@ -16,6 +16,7 @@ use tokio::time::{Instant, timeout};
 pub use wanted::{Lacking, Wanted, wanted};
 
 use crate::clock::Clock;
+use crate::foreign::value;
 use crate::kube::convert::ClusterConnection;
 use crate::metrics::Requests;
 use crate::pve::client::Client;
@@ -359,7 +360,7 @@ impl Clusters {
                 let cluster = state.clusters.get_mut(name)?;
                 cluster.unused = unused;
                 if let Some(version) = version {
-                    cluster.version = Some(version.version.into());
+                    cluster.version = Some(value(&version.version).into());
                 }
                 facts.version.clone_from(&cluster.version);
                 if let Some(told) = held {

@@ -3,12 +3,19 @@
 //! Messages are constant; data travels in fields from a fixed vocabulary (`pod node claim pool hypervisor vmid upid`; words for people are `text`). INFO is a change that a user
 //! would notice, WARN is worth an alert if frequent, ERROR says that an invariant of ours broke.
 
+mod lines;
+
 use std::io::IsTerminal as _;
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
 
 use crate::args::LogFormat;
+use lines::{Clean, LINES_MAX, Lines};
+
+pub(crate) use lines::Form;
+#[cfg(test)]
+pub(crate) use lines::tests::heard;
 
 /// Starts logging for the whole process; called once, by `main`.
 ///
@@ -18,12 +25,39 @@ pub fn start(format: LogFormat, filter: &str) -> Result<(), ParseError> {
     let filter = EnvFilter::try_new(filter)?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        // Colours are for people at a terminal.
-        .with_ansi(std::io::stderr().is_terminal())
+        // A line gets its colour once it is clean.
+        .with_ansi(false)
         .with_writer(std::io::stderr);
+    // Colours are for people at a terminal.
+    let form = match format {
+        LogFormat::Json => Form::Json,
+        LogFormat::Text if std::io::stderr().is_terminal() => Form::Colours,
+        LogFormat::Text => Form::Text,
+    };
     match format {
-        LogFormat::Json => builder.json().flatten_event(true).init(),
-        LogFormat::Text => builder.init(),
+        LogFormat::Json => {
+            let builder = builder.json().flatten_event(true);
+            let clean = |lines| Clean::new(lines, form, &LINES);
+            builder.map_event_format(clean).init();
+        }
+        LogFormat::Text => {
+            let clean = |lines| Clean::new(lines, form, &LINES);
+            builder.map_event_format(clean).init();
+        }
     }
     Ok(())
+}
+
+/// Of the log of this process.
+static LINES: Lines = Lines::new();
+
+/// A tick begins: the log may say as much again. What it had to leave out is counted.
+pub fn turn() {
+    let left_out = LINES.turn();
+    if left_out > 0 {
+        tracing::warn!(
+            lines = left_out,
+            "the log left lines out: of one kind it has at most {LINES_MAX} with each tick"
+        );
+    }
 }

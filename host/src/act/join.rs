@@ -19,6 +19,7 @@ use super::Actor;
 use super::drive::Drive;
 use super::outcome::{Performed, failed};
 use super::script::Script;
+use crate::foreign::{self, OUTPUT_BYTES_MAX, end_of, output};
 use crate::pve::client::Client;
 use crate::pve::error::Error;
 
@@ -69,8 +70,11 @@ impl Drive {
         let (hypervisor, vmid) = (proven.hypervisor(), proven.vmid().0);
         let input = script.input();
         let run = client.agent_exec(hypervisor, vmid, &command, Some(&input));
-        run.await?;
-        Ok(Outcome::Done)
+        match run.await {
+            Ok(_) => Ok(Outcome::Done),
+            // Proxmox may say what it was given.
+            Err(error) => Err(error.without_secrets(&script.text()).into()),
+        }
     }
 
     /// How the run stands in the guest.
@@ -89,7 +93,7 @@ impl Drive {
         for _ in 0..STATUS_TRIES {
             let status = client.agent_exec_status(hypervisor, vmid, pid).await?;
             if status.exited {
-                return Ok(read_status(&status.stdout));
+                return Ok(read_status(&status.stdout, &self.join_script()));
             }
             sleep(STATUS_PAUSE).await;
         }
@@ -112,8 +116,9 @@ impl Actor {
     }
 }
 
-fn read_status(output: &str) -> JoinLook {
-    let (first, rest) = output.split_once('\n').unwrap_or((output, ""));
+/// `script`: what of the guest's words may be a secret.
+fn read_status(said: &str, script: &str) -> JoinLook {
+    let (first, rest) = said.split_once('\n').unwrap_or((said, ""));
     match first.trim() {
         "none" => JoinLook::NotRun,
         "booting" => JoinLook::Booting,
@@ -125,10 +130,11 @@ fn read_status(output: &str) -> JoinLook {
             Some(0) => JoinLook::Succeeded,
             Some(exit_code) => JoinLook::Failed {
                 exit_code,
-                output: rest.trim().to_owned(),
+                output: end_of(&output(rest, script), OUTPUT_BYTES_MAX),
             },
             None => JoinLook::AgentSilent(format!(
-                "the guest answered {other:?} instead of the join command's state"
+                "the guest answered {:?} instead of the join command's state",
+                foreign::said(&output(other, script))
             )),
         },
     }
@@ -153,9 +159,9 @@ mod tests {
                 },
             ),
         ] {
-            assert_eq!(read_status(output), expected, "{output}");
+            assert_eq!(read_status(output, ""), expected, "{output}");
         }
-        assert!(matches!(read_status(""), JoinLook::AgentSilent(_)));
+        assert!(matches!(read_status("", ""), JoinLook::AgentSilent(_)));
     }
 
     /// In a real shell, in a folder of its own.
@@ -186,7 +192,7 @@ mod tests {
             shell(RUN, root.path(), "kproxide-join", &script);
         }
         assert_eq!(std::fs::read_to_string(&counter).unwrap(), "run\n");
-        let status = read_status(&shell(STATUS, root.path(), "kproxide-join-status", ""));
+        let status = read_status(&shell(STATUS, root.path(), "kproxide-join-status", ""), "");
         assert_eq!(
             status,
             JoinLook::Failed {
@@ -203,7 +209,7 @@ mod tests {
         std::fs::create_dir(&folder).unwrap();
         std::fs::write(folder.join("pid"), "999999999").unwrap();
         std::fs::write(folder.join("output"), "half").unwrap();
-        let status = read_status(&shell(STATUS, root.path(), "kproxide-join-status", ""));
+        let status = read_status(&shell(STATUS, root.path(), "kproxide-join-status", ""), "");
         assert!(
             matches!(status, JoinLook::Failed { exit_code: 255, output } if output.ends_with("half"))
         );

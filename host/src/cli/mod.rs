@@ -23,11 +23,13 @@ mod status;
 mod version;
 
 use std::error::Error;
-use std::io;
+use std::fmt::Display;
+use std::io::{self, Write as _};
 
 #[cfg(feature = "simulator")]
 use crate::args::Simulate;
 use crate::args::{Cli, Command, LogFormat, PolicyWorker};
+use crate::foreign::Out;
 use crate::telemetry;
 use clap::CommandFactory as _;
 pub use exit::Exit;
@@ -44,7 +46,7 @@ pub fn command() -> clap::Command {
 /// # Errors
 /// What went wrong, with its causes as sources; to be printed once.
 pub fn main(cli: Cli) -> Result<Exit, Box<dyn Error>> {
-    let mut out = io::stdout().lock();
+    let mut out = Out::new(io::stdout().lock());
     match cli.command {
         Command::Run(args) => {
             drop(out);
@@ -63,11 +65,16 @@ pub fn main(cli: Cli) -> Result<Exit, Box<dyn Error>> {
         Command::Crds(args) => return crds::run(&args, &mut out),
         Command::Policy(args) => return policy::run(&args, &mut out),
         #[cfg(feature = "init")]
-        Command::Completions { shell } => completions::print(shell, &mut out)?,
-        Command::Version { licenses: true, .. } => version::print_licenses(&mut out)?,
+        Command::Completions { shell } => completions::print(shell, out.raw())?,
+        Command::Version { licenses: true, .. } => version::print_licenses(out.raw())?,
         Command::Version { output, .. } => version::print(output, &mut out)?,
     }
     Ok(Exit::Success)
+}
+
+/// Says something to the person who called a command. What cannot be said is nothing to end for.
+pub fn tell(text: impl Display) {
+    let _ = writeln!(Out::new(io::stderr()), "kproxide: {text}");
 }
 
 /// Serves another command as one of its children.

@@ -11,14 +11,16 @@ use kproxide_planner::plan::Plan;
 use kproxide_planner::selector::selects;
 use kproxide_planner::world::PodView;
 use serde::Serialize;
+use serde_json::Value;
 
 use super::exit::NoProxmox;
 use super::run::connect;
-use super::{Exit, cage};
+use super::{Exit, cage, tell};
 use crate::args::{ExplainArgs, Format, Leader, PlanArgs, WhatIf};
 use crate::chain::chain;
 use crate::clock::Clock;
 use crate::decisions::Decision;
+use crate::foreign::{self, Out, shown};
 use crate::kube::client::{Client, ConnectError};
 use crate::kube::manifest::{BadInput, Object, documents, everything};
 use crate::observe::{self, Clusters};
@@ -30,7 +32,7 @@ use crate::whatif::{
 
 /// # Errors
 /// The cluster cannot be read, a policy cannot be loaded, or the output is closed.
-pub(super) fn run(args: &PlanArgs, out: &mut impl Write) -> Result<Exit, Box<dyn Error>> {
+pub(super) fn run(args: &PlanArgs, out: &mut Out<impl Write>) -> Result<Exit, Box<dyn Error>> {
     let (scene, plan) = done(async |policies| answered(args, policies).await)?;
     let mut answer = Answer::of(&scene, &plan);
     if args.verdicts {
@@ -49,7 +51,8 @@ pub(super) fn run(args: &PlanArgs, out: &mut impl Write) -> Result<Exit, Box<dyn
     match args.output {
         Format::Text => {
             let is_bold = is_bold(&args.question);
-            write!(out, "{}", set_off(&Text(&answer).to_string(), is_bold))?;
+            let text = Text(&answer).to_string();
+            write!(out.raw(), "{}", set_off(&shown(&text), is_bold))?;
         }
         format @ (Format::Json | Format::Yaml) => print(out, format, &answer)?,
     }
@@ -62,12 +65,16 @@ pub(super) fn run(args: &PlanArgs, out: &mut impl Write) -> Result<Exit, Box<dyn
 
 /// # Errors
 /// As of [`run`].
-pub(super) fn explain(args: &ExplainArgs, out: &mut impl Write) -> Result<Exit, Box<dyn Error>> {
+pub(super) fn explain(
+    args: &ExplainArgs,
+    out: &mut Out<impl Write>,
+) -> Result<Exit, Box<dyn Error>> {
     let explanation = done(async |policies| explained(args, policies).await)?;
     match args.output {
         Format::Text => {
             let is_bold = is_bold(&args.question);
-            write!(out, "{}", set_off(&explanation.to_string(), is_bold))?;
+            let text = explanation.to_string();
+            write!(out.raw(), "{}", set_off(&shown(&text), is_bold))?;
         }
         format @ (Format::Json | Format::Yaml) => print(out, format, &explanation)?,
     }
@@ -98,14 +105,35 @@ pub(super) fn print(
     data: &impl Serialize,
 ) -> Result<(), Box<dyn Error>> {
     match format {
-        // With the names of the fields in one order, whatever the format.
-        Format::Yaml => {
-            let value = serde_json::to_value(data)?;
-            write!(out, "{}", serde_saphyr::to_string(&value)?)?;
+        Format::Yaml => write!(out, "{}", yaml(data)?)?,
+        Format::Json | Format::Text => {
+            let text = serde_json::to_string_pretty(data)?;
+            writeln!(out, "{}", foreign::json(&text))?;
         }
-        Format::Json | Format::Text => writeln!(out, "{}", serde_json::to_string_pretty(data)?)?,
     }
     Ok(())
+}
+
+/// YAML escapes what it likes, so each text is cleaned before.
+fn clean(value: Value) -> Value {
+    match value {
+        Value::String(text) => shown(&text).into(),
+        Value::Array(values) => values.into_iter().map(clean).collect(),
+        Value::Object(fields) => {
+            let fields = fields.into_iter();
+            fields
+                .map(|(name, value)| (shown(&name).into_owned(), clean(value)))
+                .collect()
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => value,
+    }
+}
+
+/// As JSON, with the names of the fields in one order.
+pub(super) fn yaml(data: &impl Serialize) -> Result<String, Box<dyn Error>> {
+    Ok(serde_saphyr::to_string(&clean(serde_json::to_value(
+        data,
+    )?))?)
 }
 
 /// What the work gives.
@@ -167,7 +195,7 @@ async fn explained(args: &ExplainArgs, policies: &Library) -> Result<Explanation
     let is_told = input.saved.is_some();
     let (scene, plan, latest) = planned(question, input, policies).await?;
     for assumed in scene.assumed.iter().filter(|_| is_told) {
-        eprintln!("kproxide: {assumed}");
+        tell(assumed);
     }
     decisions.extend(latest);
     let explanation = whatif::explain(&scene, &plan, &decisions, &subject);
@@ -191,9 +219,9 @@ async fn controller_says(
         Err(error) if admin.is_some() => Err(error.into()),
         Err(error) => {
             let why = chain(&error);
-            eprintln!(
-                "kproxide: {why}. So the answer is computed here, from what the cluster lists"
-            );
+            tell(format_args!(
+                "{why}. So the answer is computed here, from what the cluster lists"
+            ));
             Ok(Err(error))
         }
     }

@@ -11,6 +11,7 @@ use super::exit::Mistake;
 use super::plan::{done, given, is_coloured, print, scene, told};
 use crate::args::{Format, StatusArgs, WhatIf};
 use crate::chain::chain;
+use crate::foreign::{Out, shown};
 use crate::judge::reasons::{LEADER_SILENT, NO_LEADER, NOT_LISTED};
 use crate::judge::{self, Finding, Group};
 use crate::kube::client::Client;
@@ -30,7 +31,7 @@ const LISTED: [&str; 3] = ["proxmoxclusters", "nodeclasses", "nodepools"];
 
 /// # Errors
 /// Nothing can be seen, or the output is closed.
-pub(super) fn run(args: &StatusArgs, out: &mut impl Write) -> Result<Exit, Box<dyn Error>> {
+pub(super) fn run(args: &StatusArgs, out: &mut Out<impl Write>) -> Result<Exit, Box<dyn Error>> {
     let is_text = matches!(args.output, Format::Text);
     if args.watch && !is_text {
         let mistake = "-w draws text: leave out -w, or -o".to_owned();
@@ -40,7 +41,7 @@ pub(super) fn run(args: &StatusArgs, out: &mut impl Write) -> Result<Exit, Box<d
         if !args.watch {
             let screen = looked(args, policies).await?;
             match is_text {
-                true => write!(out, "{}", Text(&screen, look(args)))?,
+                true => write!(out.raw(), "{}", Text(&screen, look(args)))?,
                 false => print(out, args.output, &screen)?,
             }
             return Ok(Exit::Success);
@@ -49,9 +50,9 @@ pub(super) fn run(args: &StatusArgs, out: &mut impl Write) -> Result<Exit, Box<d
             let text = match looked(args, policies).await {
                 Ok(screen) => Text(&screen, look(args)).to_string(),
                 // It may come back.
-                Err(error) => format!("kproxide: {}\n", chain(&*error)),
+                Err(error) => shown(&format!("kproxide: {}\n", chain(&*error))).into_owned(),
             };
-            redraw(&text, out)?;
+            redraw(&text, out.raw())?;
             tokio::time::sleep(AGAIN).await;
         }
     })

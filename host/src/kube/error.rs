@@ -4,6 +4,7 @@ use jiff::SignedDuration;
 use kube::core::Status;
 
 use super::convert::Unreadable;
+use crate::foreign;
 
 /// Before a request is made again that failed for once.
 const PAUSE: SignedDuration = SignedDuration::from_secs(2);
@@ -111,7 +112,8 @@ impl Error {
     }
 
     pub(super) fn from_status(request: Request, status: Status) -> Self {
-        let message = status.message;
+        // A webhook says what it likes.
+        let message = foreign::said(&status.message);
         match (status.code, status.reason.as_str()) {
             (404, _) => Self::NotFound { request },
             (409, "AlreadyExists") => Self::AlreadyExists { request },

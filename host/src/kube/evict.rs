@@ -8,6 +8,10 @@ use serde_json::json;
 use super::client::Client;
 use super::error::{Error, Request};
 use super::view::PodView;
+use crate::foreign;
+
+/// Budgets that are named: a pod with more is none that the API server evicts.
+const CAUSES_MAX: usize = 4;
 
 /// What became of an eviction.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,7 +83,7 @@ fn outcome(status: &Status) -> Option<Eviction> {
         429 if by_budget(status) => Some(Eviction::Blocked(blocked_text(status))),
         // The pod has two budgets. The API server never evicts such a pod.
         500 if status.message.contains("PodDisruptionBudget") => {
-            Some(Eviction::Blocked(status.message.clone()))
+            Some(Eviction::Blocked(foreign::said(&status.message)))
         }
         _ => None,
     }
@@ -101,8 +105,9 @@ fn blocked_text(status: &Status) -> String {
         .flat_map(|details| &details.causes)
         .map(|cause| cause.message.as_str());
     std::iter::once(status.message.as_str())
-        .chain(causes)
+        .chain(causes.take(CAUSES_MAX))
         .filter(|text| !text.is_empty())
+        .map(foreign::said)
         .collect::<Vec<_>>()
         .join(" ")
 }

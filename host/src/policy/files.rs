@@ -13,7 +13,8 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::content::Content;
-use super::engine::{LoadError, UNPACKED_BYTES_MAX, printable};
+use super::engine::{LoadError, UNPACKED_BYTES_MAX};
+use crate::foreign;
 
 /// Files as they lie there, by the name of their policy: that of the last directory first, then those of the same name in the directories before it.
 pub type PolicyFiles = BTreeMap<Arc<str>, Vec<PolicyFile>>;
@@ -244,7 +245,7 @@ fn chosen(
     for (name, legal, path) in misnamed.into_iter().take(FILES_MAX) {
         // A pool that uses the legal name is told what to rename, unless there is a file of that name.
         let key = match files.contains_key(&*legal) {
-            true => printable(name, 63),
+            true => foreign::line(name, 63),
             false => legal.clone(),
         };
         let error = FilesError::Name {
@@ -265,7 +266,7 @@ fn file_at(path: &Path, content: Result<Content, FilesError>) -> PolicyFile {
 
 /// Whoever makes a file chooses its name, and with it what stands in Events and logs.
 fn shown(path: &Path) -> String {
-    printable(&path.display().to_string(), 300)
+    foreign::line(&path.display().to_string(), 300)
 }
 
 /// What packs a file its first bytes tell to whoever unpacks it.

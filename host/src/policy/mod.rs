@@ -26,7 +26,7 @@ mod wrap;
 
 pub use content::Content;
 pub use engine::{CALL_FUEL, CallError, Called, Engine, Execution, LoadError, Module, PolicyInfo};
-pub(crate) use engine::{UNPACKED_BYTES_MAX, digest, printable, unpacked};
+pub(crate) use engine::{UNPACKED_BYTES_MAX, digest, unpacked};
 pub use files::{Directories, FilesError, PolicyFile, PolicyFiles, mounted};
 pub(crate) use files::{check_file_name, legal_name, read_file};
 pub use library::{Answering, Budget, Instead, Library, Refusal, Reload, ReloadOutcome, Unfit};

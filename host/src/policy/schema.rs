@@ -4,9 +4,8 @@
 //! and no regular expressions, which may take for ever. Crates for the whole of JSON Schema have both. Unknown keywords say nothing: `check-settings` of the
 //! policy itself has the last word.
 
+use crate::foreign;
 use serde_json::{Map, Value};
-
-use super::engine::printable;
 
 /// Deeper schemas and settings are not looked at. (serde_json reads 128 levels.)
 const DEPTH_MAX: usize = 64;
@@ -24,7 +23,9 @@ pub(crate) fn check(schema: &str, settings: &str) -> Result<(), String> {
     // No settings, or none that are JSON: the policy has defaults, or says what it thinks of them.
     match serde_json::from_str(settings) {
         Ok(Value::Null) | Err(_) => Ok(()),
-        Ok(settings) => hold(&schema, &settings, "", DEPTH_MAX).map_err(|why| printable(&why, 300)),
+        Ok(settings) => {
+            hold(&schema, &settings, "", DEPTH_MAX).map_err(|why| foreign::line(&why, 300))
+        }
     }
 }
 

@@ -6,7 +6,9 @@ use hyper::ext::ReasonPhrase;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// How much of an error's text is kept; a task's or storage driver's text can be pages.
+use crate::foreign;
+
+/// How much of an error's text is read; a task's or storage driver's text can be pages.
 const TEXT_CHARS_MAX: usize = 2048;
 
 /// Every successful answer: `{"data": …}`, with `total` beside lists that can be paged.
@@ -54,7 +56,7 @@ impl Said {
                 let complaint = complaint
                     .as_str()
                     .map_or_else(|| complaint.to_string(), str::to_owned);
-                (name.clone(), shortened(complaint.trim()))
+                (foreign::said(name), shortened(complaint.trim()))
             })
             .collect();
         parameters.sort();
@@ -67,7 +69,7 @@ impl Said {
 
 fn shortened(text: &str) -> String {
     match text.char_indices().nth(TEXT_CHARS_MAX) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", foreign::visible(&text[..end])),
+        None => foreign::visible(text).into_owned(),
     }
 }

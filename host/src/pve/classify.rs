@@ -5,6 +5,10 @@
 //! What is not recognised is [`Meaning::Unexpected`], never a guess.
 
 use super::error::{Executed, Meaning};
+use crate::foreign;
+
+/// Of the parameters that Proxmox complains about, as many are told.
+const PARAMETERS_MAX: usize = 8;
 
 /// Classifies an answer by its status (400 and above) and its text, with the complaints about single parameters.
 pub fn answer(status: u16, text: &str, parameters: &[(String, String)]) -> (Meaning, Executed) {
@@ -66,11 +70,13 @@ fn bad_request(text: &str, parameters: &[(String, String)]) -> Meaning {
     } else if parameters.is_empty() && !text.is_empty() {
         // Old versions say it in the reason phrase alone, and then only that parameters are wrong.
         Meaning::InvalidParameter {
-            parameters: vec![("the parameters".to_owned(), text.to_owned())],
+            parameters: vec![("the parameters".to_owned(), foreign::said(text))],
         }
     } else {
         Meaning::InvalidParameter {
-            parameters: parameters.to_vec(),
+            parameters: (parameters.iter().take(PARAMETERS_MAX))
+                .map(|(name, complaint)| (name.clone(), foreign::said(complaint)))
+                .collect(),
         }
     }
 }
@@ -99,8 +105,8 @@ fn forbidden(text: &str) -> Meaning {
                 }
             }
             Some((path, privilege)) => Meaning::PermissionDenied {
-                path: Some(path.to_owned()),
-                privilege: Some(privilege.to_owned()),
+                path: Some(foreign::said(path)),
+                privilege: Some(foreign::said(privilege)),
             },
             None => Meaning::PermissionDenied {
                 path: None,
@@ -132,8 +138,8 @@ fn sentence(text: &str) -> Meaning {
         storage: text
             .split_once(before)
             .and_then(|(_, rest)| rest.split(end).next())
-            .unwrap_or_default()
-            .to_owned(),
+            .map(foreign::said)
+            .unwrap_or_default(),
     };
     if has("can't lock file") && has("pve-storage-") {
         return busy("pve-storage-", &['\'', ' ']);
@@ -297,11 +303,13 @@ fn of_tasks(text: &str) -> Option<Meaning> {
     }
 }
 
+/// What is longer than a foreign text may be is no name.
 fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
     text.split_once(before)?
         .1
         .split_once(after)
         .map(|(inside, _)| inside)
+        .filter(|inside| inside.len() <= foreign::LETTERS_MAX)
 }
 
 fn quoted(text: &str) -> Option<&str> {

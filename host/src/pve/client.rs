@@ -29,6 +29,7 @@ use super::request::{Call, Params};
 use super::tls::Trust;
 use super::transport::{ANSWER_BYTES_MAX, Endpoint, EndpointError, TransportError, https};
 use crate::clock::ServerTime;
+use crate::foreign;
 use crate::metrics::ClusterRequests;
 
 /// How long a connection may take to come about; given to the transport.
@@ -448,7 +449,12 @@ impl Client {
         } else {
             classify::answer(status.as_u16(), &said.text, &said.parameters)
         };
-        let failure = Failure::new(meaning, executed, Some(status.as_u16()), said.text);
+        let failure = Failure::new(
+            meaning,
+            executed,
+            Some(status.as_u16()),
+            foreign::said(&said.text),
+        );
         Err(self.fail(endpoint, call, failure))
     }
 

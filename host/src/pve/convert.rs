@@ -16,6 +16,7 @@ use super::inventory::{Guest, GuestStatus, Hypervisor, Inventory};
 use super::template::{Template, TemplateError, Templates, holds_linked_clones};
 use super::vm_config::{Disk, VmConfig};
 use crate::chain::chain;
+use crate::foreign::value;
 use crate::hex::hex;
 
 /// The facts of one inventory; `templates` are those that classes name, by name.
@@ -70,7 +71,7 @@ fn hypervisor_facts(inventory: &Inventory, hypervisor: &Hypervisor) -> Hyperviso
         .filter(|storage| storage.takes_disks())
         .map(|storage| {
             let facts = StorageFacts {
-                kind: storage.kind.as_str().into(),
+                kind: value(&storage.kind).into(),
                 linked_clones: holds_linked_clones(&storage.kind),
                 shared: storage.shared,
                 active: storage.active,
@@ -91,7 +92,7 @@ fn hypervisor_facts(inventory: &Inventory, hypervisor: &Hypervisor) -> Hyperviso
         committed_memory_bytes: memory,
         guests: count,
         uptime_seconds: hypervisor.uptime,
-        ha_state: hypervisor.ha_state.as_deref().map(Into::into),
+        ha_state: hypervisor.ha_state.as_deref().map(|it| value(it).into()),
         // It is asked apart from the inventory.
         details: None,
         storages: storages.collect(),
@@ -109,15 +110,15 @@ fn takes_room(status: GuestStatus) -> bool {
 fn guest_facts(guest: &Guest) -> GuestFacts {
     GuestFacts {
         hypervisor: guest.hypervisor.as_str().into(),
-        name: guest.name.as_deref().map(Into::into),
+        name: guest.name.as_deref().map(|it| value(it).into()),
         status: match guest.status {
             GuestStatus::Running => Status::Running,
             GuestStatus::Stopped => Status::Stopped,
             GuestStatus::Unknown => Status::Unknown,
         },
         template: guest.template,
-        lock: guest.lock.as_deref().map(Into::into),
-        pool: guest.pool.as_deref().map(Into::into),
+        lock: guest.lock.as_deref().map(|it| value(it).into()),
+        pool: guest.pool.as_deref().map(|it| value(it).into()),
         max_threads: u32::try_from(guest.max_cpu).unwrap_or(u32::MAX),
         max_memory_bytes: guest.max_mem,
     }
@@ -173,7 +174,7 @@ fn facts_of_template(inventory: &Inventory, template: &Template) -> TemplateFact
         let Some(name) = disk.storage() else {
             problem.get_or_insert_with(|| format!(
                 "template {vmid} has {} on {}, which is on no storage, so that Proxmox cannot clone it: take it off the template",
-                disk.key, disk.volume
+                disk.key, value(&disk.volume)
             ));
             continue;
         };

@@ -16,6 +16,7 @@ use super::error::Error;
 use super::inventory::HYPERVISOR_DEADLINE;
 use super::request::Call;
 use super::types;
+use crate::foreign::value;
 
 /// Of one hypervisor. They come from people, and go to policies with every question.
 const TAGS_MAX: usize = 32;
@@ -99,7 +100,7 @@ fn load(value: &Value) -> Option<[f64; 3]> {
 
 fn named(text: &str) -> Option<Arc<str>> {
     let text = text.trim();
-    (!text.is_empty() && text.len() <= TEXT_BYTES_MAX).then(|| text.into())
+    (!text.is_empty() && text.len() <= TEXT_BYTES_MAX).then(|| value(text).into())
 }
 
 /// The words that begin with `#`. (With a space after it, `#` begins a heading of Proxmox's notes.)

@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 
 use super::transport::TransportError;
+use crate::foreign;
 
 /// Did the request take effect?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -455,6 +456,19 @@ impl Error {
         &self.context.text
     }
 
+    /// Without what may be a secret of the script that was sent.
+    #[must_use]
+    pub(crate) fn without_secrets(mut self, script: &str) -> Error {
+        let hide = |text: &mut String| *text = foreign::without_secrets(text, script);
+        hide(&mut self.context.text);
+        if let Meaning::InvalidParameter { parameters } = &mut self.meaning {
+            parameters
+                .iter_mut()
+                .for_each(|(_, complaint)| hide(complaint));
+        }
+        self
+    }
+
     /// The endpoint that was asked.
     pub fn endpoint(&self) -> &str {
         &self.context.endpoint
@@ -473,5 +487,31 @@ impl Error {
     fn describe(&self) -> String {
         let Context { call, endpoint, .. } = self.context.as_ref();
         format!("{call} at {endpoint}: {}", self.meaning)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::request::Call;
+    use super::*;
+
+    /// Proxmox's answer to the command says what it was given.
+    #[test]
+    fn s5_an_error_that_repeats_the_script_is_told_without_it() {
+        const SECRET: &str = "K10abcdef0123456789::server:4711";
+        let script = format!("K3S_TOKEN={SECRET} ./install\n");
+        let repeats = format!("not understood: '{SECRET}'");
+        let meaning = Meaning::InvalidParameter {
+            parameters: vec![("input-data".to_owned(), repeats.clone())],
+        };
+        let failure = Failure::new(meaning, Executed::No, Some(400), repeats);
+        let error = Error::new(&Call::get(&["nodes"]), "pve1", failure);
+        assert!(error.chain().contains(SECRET));
+        let told = error.without_secrets(&script).chain();
+        assert!(
+            told.contains("input-data: not understood: [hidden]"),
+            "{told}"
+        );
+        assert!(!told.contains("K10abcdef"), "{told}");
     }
 }

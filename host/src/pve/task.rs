@@ -12,6 +12,7 @@ use super::client::Client;
 use super::error::{Error, Meaning, Reaction};
 use super::request::{Call, Params};
 use super::{classify, types};
+use crate::foreign;
 
 /// The first pause between two looks; no task that allocates a disk is faster.
 const POLL_FIRST: Duration = Duration::from_secs(1);
@@ -136,9 +137,9 @@ impl Outcome {
         }
         let meaning = classify::task(text);
         if matches!(meaning, Meaning::TaskInterrupted | Meaning::TaskUnknown) {
-            Outcome::Unknown(text.to_owned())
+            Outcome::Unknown(foreign::said(text))
         } else {
-            let text = text.to_owned();
+            let text = foreign::said(text);
             Outcome::Failed { meaning, text }
         }
     }

@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::order::{alike, short};
 use super::{Hypervisor, Screen};
+use crate::foreign::shown;
 use crate::judge::{Finding, Level};
 use crate::whatif::{Outcome, Pending, counted, gib, named, table, wrapped};
 
@@ -35,6 +36,7 @@ impl fmt::Display for Text<'_> {
             screen,
             look.columns.map(|it| it.max(LEAST_COLUMNS)),
         )?;
+        let text = shown(&text);
         if !look.is_coloured {
             return f.write_str(&text);
         }

@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::SavedWorld;
 use crate::chain::chain;
 use crate::decisions::{Decision, Shown};
+use crate::foreign;
 use crate::kube::client::Client;
 use crate::kube::error::Error;
 use crate::kube::manifest::{BadInput, Object};
@@ -183,7 +184,7 @@ impl Controller {
                     return Err(NoAnswer::Refused {
                         asked: about,
                         status: status.as_u16(),
-                        message: String::from_utf8_lossy(&body).trim().to_owned(),
+                        message: foreign::said(&String::from_utf8_lossy(&body)),
                     });
                 }
                 serde_json::from_slice(&body).map_err(|error| NoAnswer::Unreadable(about, error))
@@ -214,7 +215,7 @@ fn understood(
 ) -> Result<Value, NoAnswer> {
     let (status, body) =
         answered.map_err(|error| NoAnswer::Silent(about.to_owned(), error.into()))?;
-    let message = || body.as_str().unwrap_or_default().to_owned();
+    let message = || foreign::said(body.as_str().unwrap_or_default());
     match status {
         200 => Ok(body),
         403 => Err(NoAnswer::Forbidden {

@@ -322,7 +322,7 @@ pub enum JoinLook {
     Succeeded,
     Failed {
         exit_code: i64,
-        /// Its last lines, for the user.
+        /// The end of what it printed, for the user, as one line without secrets.
         output: String,
     },
 }

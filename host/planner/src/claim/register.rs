@@ -24,9 +24,6 @@ use crate::time::later;
 /// Pause between two calls of the guest agent. A silent agent blocks one of Proxmox's workers for seconds.
 const AGENT_PAUSE: SignedDuration = SignedDuration::from_secs(3);
 
-/// Bytes of a failed join script's output in the Event. Kubernetes cuts an Event's note after 1024 bytes.
-const OUTPUT_TOLD: usize = 800;
-
 /// The VM was started. Wait for its Node, and run the join script in the guest if the class has one.
 pub(super) fn launched(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
     if observed.node == Some(NodeLook::Absent) && now >= subject.join_deadline() {
@@ -298,23 +295,8 @@ fn join(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
         Some(JoinLook::Failed { exit_code, output }) => fail(
             Condition::Registered,
             "JoinFailed",
-            format!(
-                "the join command failed with exit code {exit_code}: {}",
-                end_of(output)
-            ),
+            format!("the join command failed with exit code {exit_code}: {output}"),
             now,
         ),
     }
-}
-
-/// The end of a command's output, where it says what went wrong.
-fn end_of(output: &str) -> String {
-    if output.len() <= OUTPUT_TOLD {
-        return output.to_owned();
-    }
-    let mut start = output.len() - OUTPUT_TOLD;
-    while !output.is_char_boundary(start) {
-        start += 1;
-    }
-    format!("… {}", &output[start..])
 }

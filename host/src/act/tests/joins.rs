@@ -15,6 +15,7 @@ use kproxide_simulator::pve::topology::Version;
 use super::guest::Guest;
 use super::lab::{Host, Lab, VMID, turn};
 use super::lives::{closed, in_service};
+use crate::foreign;
 
 /// What the script has written by now, a line for each run.
 fn runs(lab: &Lab) -> String {
@@ -168,6 +169,27 @@ async fn told_of_failure(lab: &mut Lab, host: &mut Host) -> String {
     let note = failed.unwrap().note;
     assert!(note.warning && note.message.len() <= 1024, "{note:?}");
     note.message
+}
+
+/// An installer that shows its settings, and somebody in the guest who speaks to the terminal of whoever reads.
+#[tokio::test(start_paused = true)]
+async fn s5_a_script_that_fails_tells_no_secret_and_moves_no_terminal() {
+    const SECRET: &str = "K10abcdef0123456789::server:4711";
+    let mut lab = lab(&format!(
+        "K3S_TOKEN={SECRET}; seq 1000; set -x; : \"$K3S_TOKEN\"; echo joining with {SECRET}; \
+         printf '\\033]52;c;aGk=\\007 \\302\\2332J \\342\\200\\256 \\377 gone\\n'; exit 7"
+    ))
+    .await;
+    let mut host = lab.host(1).await;
+    let made = async |lab: &Lab| lab.claim().await.is_some();
+    assert!(turn(&mut lab, &mut host, &Verdict::Keep, made).await);
+    let told = told_of_failure(&mut lab, &mut host).await;
+    let start = "the join command failed with exit code 7: … ";
+    assert!(told.contains(start) && told.contains(" gone"), "{told}");
+    assert!(told.contains("joining with [hidden]"), "{told}");
+    assert!(!told.contains("K10abcdef"), "{told}");
+    // Said once more, it is the same: nothing is left to be taken out.
+    assert_eq!(foreign::visible(&told), told);
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,8 +9,10 @@ use dialoguer::{Confirm, Input, MultiSelect, Password, Select};
 use secrecy::SecretString;
 
 use super::super::exit::Exit;
+use super::super::tell;
 use super::Problem;
 use super::kept::Kept;
+use crate::foreign::shown;
 
 /// What is wrong with an answer, in words.
 pub(super) type Check<'a> = &'a dyn Fn(&str) -> Result<(), String>;
@@ -115,7 +117,7 @@ impl Asker {
                 let before = before.and_then(|it| options.iter().position(|option| *option == it));
                 let chosen = Select::new()
                     .with_prompt(question.text)
-                    .items(options)
+                    .items(options.iter().map(|option| shown(option)))
                     .default(before.or(default).unwrap_or_default())
                     .interact()?;
                 kept.keep(question.flag, &options[chosen..=chosen])?;
@@ -149,7 +151,7 @@ impl Asker {
         loop {
             let chosen = MultiSelect::new()
                 .with_prompt(format!("{} (space changes, enter ends)", question.text))
-                .items(options)
+                .items(options.iter().map(|option| shown(option)))
                 .defaults(&marked)
                 .interact()?;
             if !chosen.is_empty() {
@@ -158,7 +160,7 @@ impl Asker {
                 kept.keep(question.flag, &chosen)?;
                 return Ok(chosen);
             }
-            eprintln!("at least one");
+            tell("at least one");
         }
     }
 
@@ -167,7 +169,7 @@ impl Asker {
         match self {
             Self::Nobody => Ok(false),
             Self::Person(_) => {
-                let mut confirm = Confirm::new().with_prompt(text);
+                let mut confirm = Confirm::new().with_prompt(shown(text));
                 if let Some(default) = default {
                     confirm = confirm.default(default);
                 }
@@ -184,7 +186,7 @@ impl Asker {
     pub(super) fn asks_again(&self, problem: Problem, was_asked: bool) -> Result<(), Problem> {
         match !self.is_nobody() && was_asked && problem.exit == Exit::Proxmox {
             true => {
-                eprintln!("{problem}");
+                tell(problem);
                 Ok(())
             }
             false => Err(problem),
@@ -226,10 +228,10 @@ pub(super) fn typed(
     check: Check<'_>,
 ) -> Result<String, Problem> {
     let mut input = Input::<String>::new()
-        .with_prompt(prompt)
+        .with_prompt(shown(prompt))
         .validate_with(|text: &String| check(text.trim()));
     if let Some(offered) = offered {
-        input = input.default(offered.to_owned());
+        input = input.default(shown(offered).into_owned());
     }
     Ok(input.interact_text()?.trim().to_owned())
 }

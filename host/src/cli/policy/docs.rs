@@ -12,7 +12,8 @@ use crate::args::Format;
 use crate::args::policy::Docs;
 use crate::cli::Exit;
 use crate::cli::plan::print;
-use crate::policy::{Module, printable};
+use crate::foreign;
+use crate::policy::Module;
 use crate::whatif::table;
 
 /// A schema is foreign: deeper than this nobody reads, and more rows neither.
@@ -120,7 +121,7 @@ fn row(field: &Value, path: String, required: bool, depth: usize, rows: &mut Vec
     }
     let default = &field["default"];
     // JSON may escape what a terminal obeys.
-    let shown = |text: &str| printable(text, TEXT_BYTES_MAX);
+    let shown = |text: &str| foreign::line(text, TEXT_BYTES_MAX);
     rows.push(Setting {
         of_type: shown(&of_type(field)),
         default: Some(default)
@@ -263,15 +264,15 @@ mod tests {
 
     #[test]
     fn texts_of_a_schema_do_not_move_the_cursor() {
-        let (bad, good) = ("a\u{1b}[2Jb", "a [2Jb");
+        let (bad, good) = ("a\u{1b}[2Jb", "a\u{fffd}[2Jb");
         let schema = serde_json::json!({"properties": {
             bad: {"type": bad, "description": bad},
             "b": {"enum": ["x\u{202e}y"], "default": "x\u{202e}y"},
         }});
         let (rows, _) = settings(&schema);
         let hidden = Setting {
-            default: Some("\"x y\"".to_owned()),
-            ..row("b", "\"x y\"", false, "")
+            default: Some("\"x\u{fffd}y\"".to_owned()),
+            ..row("b", "\"x\u{fffd}y\"", false, "")
         };
         assert_eq!(rows, [row(good, good, false, good), hidden]);
     }

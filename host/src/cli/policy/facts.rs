@@ -14,8 +14,8 @@ use crate::args::policy::Facts;
 use crate::args::{Connection, Format, WhatIf};
 use crate::chain::chain;
 use crate::cli::exit::Mistake;
-use crate::cli::plan::{given, print, scene, told};
-use crate::cli::{Exit, cage};
+use crate::cli::plan::{self, given, print, scene, told};
+use crate::cli::{Exit, cage, tell};
 use crate::decisions::{Decision, Shown};
 use crate::kube::client::Client;
 use crate::kube::manifest::{BadInput, plain};
@@ -40,9 +40,7 @@ pub(super) async fn facts(args: &Facts, out: &mut impl Write) -> Result<Exit, Bo
             && (args.pool.as_ref()).is_none_or(|pool| question.pool().as_str() == pool.as_str())
     });
     if questions.is_empty() {
-        eprintln!(
-            "kproxide: no such policy is asked: nothing is to be placed, removed or labelled"
-        );
+        tell("no such policy is asked: nothing is to be placed, removed or labelled");
     }
     if let Some(folder) = &args.into {
         return into(folder, &questions, out);
@@ -86,7 +84,7 @@ pub(super) fn known_pool<'a>(
 
 /// As `run` and `test` read it.
 pub(super) fn yaml(question: &Question) -> Result<String, Box<dyn Error>> {
-    Ok(serde_saphyr::to_string(&serde_json::to_value(question)?)?)
+    plan::yaml(question)
 }
 
 fn samples() -> Vec<Question> {
@@ -140,7 +138,7 @@ async fn asked(args: &Facts, asks: bool) -> Result<Vec<Question>, Box<dyn Error>
     let pools = scene.world.pools().keys();
     known_pool(args.pool.as_deref(), pools.map(|pool| pool.as_str()))?;
     for assumed in &scene.assumed {
-        eprintln!("kproxide: {assumed}");
+        tell(assumed);
     }
     let mut questions = Vec::new();
     let mut budget = Budget::unlimited();
@@ -169,9 +167,9 @@ async fn of_controller(args: &Facts, question: &mut WhatIf) -> Result<Input, Box
         Err(error) if admin.is_some() => Err(error.into()),
         Err(error) => {
             let why = chain(&error);
-            eprintln!(
-                "kproxide: {why}. So the facts are worked out here, from what the cluster lists"
-            );
+            tell(format_args!(
+                "{why}. So the facts are worked out here, from what the cluster lists"
+            ));
             question.from_cluster = true;
             let mut input = given(question, client.as_ref()).await?;
             input.is_as_given = true;

@@ -12,6 +12,7 @@ use kube::api::ObjectMeta;
 use serde_json::{Map, Value};
 
 use super::{Unreadable, created, flagged_in, record};
+use crate::foreign;
 use crate::kube::crd::NodeClaim;
 use crate::kube::view::{CustomView, fields};
 
@@ -87,9 +88,9 @@ pub(crate) fn status_object(status: &ClaimStatus, generation: Option<i64>) -> Ma
     object
 }
 
-/// The schema bounds these texts in characters.
+/// A text of a status, clean. The schema bounds these texts in characters.
 pub(crate) fn truncated(text: &str, longest: usize) -> String {
-    text.chars().take(longest).collect()
+    foreign::shown(text).chars().take(longest).collect()
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ use self::affinity::{preferred_facts, term_facts};
 use self::neighbours::{is_preferred, preferred_neighbours};
 use super::storage::pod_claims;
 use super::{created, filled, flagged_in};
+use crate::foreign::value;
 use crate::kube::crd::Amount;
 use crate::kube::view::{
     AffinityView, ContainerView, DaemonSetView, PodSpecView, PodStatusView, PodTermView, PodView,
@@ -166,8 +167,8 @@ fn owner(meta: &ObjectMeta) -> Option<Owner> {
         .flatten()
         .find(|owner| owner.controller == Some(true))
         .map(|owner| Owner {
-            kind: owner.kind.as_str().into(),
-            name: owner.name.as_str().into(),
+            kind: value(&owner.kind).into(),
+            name: value(&owner.name).into(),
             uid: Uid::from(owner.uid.as_str()),
         })
 }
@@ -255,7 +256,7 @@ fn pod_spec_facts(spec: &PodSpecView, labels: Option<&Labels>, status: &PodStatu
         node_affinity,
         tolerations,
         priority: priority.unwrap_or_default(),
-        scheduler_name: scheduler_name.as_deref().map(Arc::from),
+        scheduler_name: scheduler_name.as_deref().map(|name| value(name).into()),
         local_volumes,
         empty_dir,
         host_ports: host_ports(containers, init_containers, *host_network == Some(true)),
@@ -289,7 +290,7 @@ fn host_ports(
         let number = of_host.or(port.container_port.filter(|_| on_host_network))?;
         let given = |text: &Option<String>, default: &str| -> Arc<str> {
             let text = text.as_deref().filter(|text| !text.is_empty());
-            text.unwrap_or(default).into()
+            value(text.unwrap_or(default)).into()
         };
         Some(HostPort {
             port: u16::try_from(number).ok()?,
@@ -311,7 +312,7 @@ struct Unsupported(Vec<Arc<str>>);
 
 impl Unsupported {
     fn field(&mut self, name: &str) {
-        self.0.push(name.into());
+        self.0.push(value(name).into());
     }
 
     fn sorted(mut self) -> Vec<Arc<str>> {

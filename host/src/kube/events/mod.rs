@@ -26,6 +26,7 @@ use super::client::Client;
 use super::crd::VERSION;
 use super::error::Error;
 use crate::clock::Clock;
+use crate::foreign;
 use aggregate::{Aggregate, Write};
 
 /// How many Events may wait. More come only with more actions in one tick than there may be.
@@ -261,7 +262,7 @@ fn object(reporter: &Reporter, name: &str, event: &Event, at: MicroTime) -> Even
         action: Some(action(reason).to_owned()),
         reason: Some(reason.to_owned()),
         regarding: Some(reference(about)),
-        note: Some(cut(&event.note, 1024).into_owned()),
+        note: Some(cut(&foreign::shown(&event.note), 1024).into_owned()),
         type_: Some(if event.warning { "Warning" } else { "Normal" }.to_owned()),
         ..EventObject::default()
     }

@@ -8,6 +8,7 @@ use tokio::time::timeout;
 
 use super::Object;
 use crate::chain::chain;
+use crate::foreign;
 use crate::kube::client::Client;
 use crate::kube::watch::Kind;
 
@@ -48,7 +49,7 @@ pub async fn everything(client: &Client) -> Result<(Vec<Object>, Vec<String>), L
         match all(client, &path).await {
             Ok(found) => objects.extend(found),
             Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => {
-                unseen.push(format!("{path}: {}", status.message));
+                unseen.push(format!("{path}: {}", foreign::said(&status.message)));
             }
             Err(source) => return Err(ListError { path, source }),
         }
@@ -82,7 +83,7 @@ pub async fn each(
         let listed = match timeout(within, all(client, &kind.path())).await {
             Ok(Ok(objects)) => Ok(objects),
             Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
-                Err(NotListed::Forbidden(status.message))
+                Err(NotListed::Forbidden(foreign::said(&status.message)))
             }
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => Err(NotListed::Undefined),
             Ok(Err(error)) => Err(NotListed::Failed(chain(&error))),

@@ -9,8 +9,8 @@ use kproxide_planner::question::{
 };
 
 use super::CallError;
-use super::convert::printable;
 use super::reply::{Decorated, Reply};
+use crate::foreign;
 use crate::labels::{LabelError, check_key, check_value};
 
 const STATE_BYTES_MAX: usize = 4096;
@@ -22,7 +22,7 @@ const ANNOTATION_BYTES_MAX: usize = 4096;
 /// # Errors
 /// The policy refuses to answer, or its answer has not the form that this question wants.
 pub(super) fn answer(reply: Reply, question: &Question) -> Result<AnswerBody, CallError> {
-    let reason = |text: &str| printable(text, REASON_BYTES_MAX);
+    let reason = |text: &str| foreign::line(text, REASON_BYTES_MAX);
     match (reply, question) {
         (Reply::NoCandidate(text), _) => Ok(AnswerBody::NoCandidate(reason(&text))),
         (Reply::InvalidSettings(text), _) => Err(CallError::InvalidSettings(reason(&text))),
@@ -54,7 +54,7 @@ pub(super) fn answer(reply: Reply, question: &Question) -> Result<AnswerBody, Ca
 /// # Errors
 /// It does not accept them. There is no candidate yet: whatever it says of that is of its settings.
 pub(super) fn settings(reply: Reply) -> CallError {
-    let reason = |text: &str| printable(text, REASON_BYTES_MAX);
+    let reason = |text: &str| foreign::line(text, REASON_BYTES_MAX);
     match reply {
         Reply::NoCandidate(text) | Reply::InvalidSettings(text) => {
             CallError::InvalidSettings(reason(&text))
@@ -103,7 +103,7 @@ fn ranking(
         see("rejection", index, &mut seen)?;
         refused.push(Rejected {
             index,
-            reason: printable(&rejection.reason, REASON_BYTES_MAX),
+            reason: foreign::line(&rejection.reason, REASON_BYTES_MAX),
         });
     }
     Ok(AnswerBody::Ranking(Ranking {
@@ -195,7 +195,7 @@ fn decoration(answer: Decorated) -> Result<Decoration, LabelError> {
         let Some(effect) = TaintEffect::from_word(&effect) else {
             return Err(LabelError::Effect {
                 key,
-                effect: printable(&effect, 40),
+                effect: foreign::line(&effect, 40),
             });
         };
         // Kubernetes tells taints apart by key and effect.
@@ -248,7 +248,7 @@ fn scored(what: &str, answer: Scored, seen: &mut BTreeSet<u32>) -> Result<Scored
     Ok(Scored {
         index,
         score: score + 0.0,
-        reason: printable(&reason, REASON_BYTES_MAX),
+        reason: foreign::line(&reason, REASON_BYTES_MAX),
     })
 }
 

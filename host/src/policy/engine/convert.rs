@@ -11,34 +11,6 @@ use super::bindings::labels::exports::kproxide::policy::labels;
 use super::bindings::scale_down::exports::kproxide::policy::scale_down as sd;
 use super::reply::{Decorated, Reply};
 
-/// Text from a policy, made safe to print: what cannot be seen, such as marks that move the cursor, turn the direction of reading or hide text, becomes a
-/// space; cut at a character boundary.
-pub(crate) fn printable(text: &str, bytes_max: usize) -> String {
-    let text = &text[..text.floor_char_boundary(bytes_max)];
-    // Nearly all texts are such.
-    if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
-        return text.trim().to_owned();
-    }
-    let shown = text.chars().map(|c| if is_visible(c) { c } else { ' ' });
-    shown.collect::<String>().trim().to_owned()
-}
-
-fn is_visible(c: char) -> bool {
-    // Letters and marks without a shape: variation selectors, fillers, the blank of Braille.
-    let is_blank = matches!(
-        c,
-        '\u{034f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{2800}'
-            | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{ffa0}' | '\u{e0100}'..='\u{e01ef}'
-    );
-    if c.is_ascii() || is_blank {
-        return matches!(c, ' '..='~');
-    }
-    // The standard library escapes what Unicode calls a control, a format, a separator, private or unassigned. An accent it leaves alone behind a letter.
-    let mut behind_a_letter = [b'a', 0, 0, 0, 0];
-    let end = 1 + c.encode_utf8(&mut behind_a_letter[1..]).len();
-    str::from_utf8(&behind_a_letter[..end]).is_ok_and(|text| text.escape_debug().count() == 2)
-}
-
 // === To the policy ===
 
 pub(super) fn rank(

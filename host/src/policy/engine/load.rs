@@ -15,7 +15,8 @@ use super::bindings::labels::LabelPolicyPre;
 use super::bindings::scale_down::ScaleDownPolicyPre;
 use super::store::{self, State};
 use super::unpack::{UNPACKED_BYTES_MAX, unpacked};
-use super::{CallError, Code, Engine, Loaded, Module, PolicyInfo, SCHEMA_BYTES_MAX, convert};
+use super::{CallError, Code, Engine, Loaded, Module, PolicyInfo, SCHEMA_BYTES_MAX};
+use crate::foreign;
 
 /// What answers each kind of question.
 pub(super) struct Compiled {
@@ -174,7 +175,7 @@ fn check_imports(bytes: &[u8]) -> Result<Vec<String>, LoadError> {
                 ""
             };
             return Err(LoadError::Import {
-                import: convert::printable(name, 200),
+                import: foreign::line(name, 200),
                 hint,
             });
         }
@@ -258,9 +259,9 @@ fn describe(engine: &Engine, compiled: &Compiled) -> Result<PolicyInfo, LoadErro
 }
 
 fn compile_error(error: &wasmtime::Error) -> LoadError {
-    LoadError::Compile(convert::printable(&format!("{error:#}"), 300))
+    LoadError::Compile(foreign::line(&format!("{error:#}"), 300))
 }
 
 fn interface_error(error: &wasmtime::Error) -> LoadError {
-    LoadError::Interface(convert::printable(&format!("{error:#}"), 300))
+    LoadError::Interface(foreign::line(&format!("{error:#}"), 300))
 }

@@ -29,9 +29,9 @@ use self::ticker::Ticker;
 use super::content::Content;
 use super::worker::{Caged, Workers};
 use super::wrap;
+use crate::foreign;
 
 pub(super) use self::check::REASON_BYTES_MAX;
-pub(crate) use self::convert::printable;
 pub use self::load::LoadError;
 pub(crate) use self::load::digest;
 pub(super) use self::reply::{Replied, Reply};
@@ -59,17 +59,22 @@ impl PolicyInfo {
     /// With texts that can be shown.
     pub(super) fn printable(self) -> Self {
         Self {
-            name: printable(&self.name, 63),
-            version: printable(&self.version, 63),
-            description: printable(&self.description, 1000),
-            settings_schema: printable(&self.settings_schema, SCHEMA_BYTES_MAX),
+            name: foreign::line(&self.name, 63),
+            version: foreign::line(&self.version, 63),
+            description: foreign::line(&self.description, 1000),
+            // In JSON a line break between words is a space, and in a text there is none.
+            settings_schema: foreign::line(
+                &self.settings_schema.replace(['\n', '\r', '\t'], " "),
+                SCHEMA_BYTES_MAX,
+            ),
         }
     }
 
     /// # Errors
     /// It has no name, or settings could not be held to its schema.
     pub(super) fn check(&self) -> Result<(), LoadError> {
-        if printable(&self.name, 63).is_empty() {
+        let is_unseen = |c| matches!(c, ' ' | char::REPLACEMENT_CHARACTER);
+        if foreign::line(&self.name, 63).chars().all(is_unseen) {
             return Err(LoadError::NoName);
         }
         let schema = self.settings_schema.trim();
@@ -217,7 +222,7 @@ impl CallError {
 
     /// With texts that can be shown, whoever made it.
     fn printable(self) -> Self {
-        let show = |text: String| printable(&text, ERROR_BYTES_MAX);
+        let show = |text: String| foreign::line(&text, ERROR_BYTES_MAX);
         match self {
             Self::Trapped(text) => Self::Trapped(show(text)),
             Self::InvalidSettings(text) => Self::InvalidSettings(show(text)),

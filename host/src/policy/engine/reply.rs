@@ -4,7 +4,8 @@ use kproxide_planner::question::{Rejected, Scored};
 use serde::{Deserialize, Serialize};
 
 use super::store::{LOG_BYTES_MAX, LOG_ERRORS_MAX, LOG_LINES_MAX};
-use super::{CALL_FUEL, CallError, convert};
+use super::{CALL_FUEL, CallError};
+use crate::foreign;
 
 /// One call: its outcome, its cost, and its lines for the log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -73,7 +74,7 @@ impl<T> Replied<T> {
 
     /// Writes the policy's lines to the log.
     pub(super) fn tell(&self, policy: &str) {
-        let line = |text: &str| convert::printable(text, LOG_BYTES_MAX);
+        let line = |text: &str| foreign::line(text, LOG_BYTES_MAX);
         for said in &self.said {
             match said {
                 Said::Debug(text) => tracing::debug!(policy, line = line(text), "policy says"),

@@ -11,6 +11,7 @@ use super::load::Compiled;
 use super::reply::{Replied, Reply, Said};
 use super::ticker::Running;
 use super::{CallError, Engine, check, convert};
+use crate::foreign;
 
 /// Linear memories and tables of all instances of a component together.
 const MEMORY_BYTES_MAX: usize = 64 << 20;
@@ -150,7 +151,7 @@ pub(super) fn linker(engine: &wasmtime::Engine) -> wasmtime::Result<Linker<State
 
 impl State {
     pub(super) fn say(&mut self, level: Level, message: &str) {
-        let line = convert::printable(message, LOG_BYTES_MAX);
+        let line = foreign::line(message, LOG_BYTES_MAX);
         let is_error = level == Level::Error;
         if is_error {
             self.last_words.hear(&line);
@@ -378,10 +379,7 @@ pub(super) fn failure(error: &wasmtime::Error, state: &State) -> CallError {
         Some(said) if trap == Some(&Trap::UnreachableCodeReached) => {
             CallError::Trapped(said.clone())
         }
-        _ => CallError::Trapped(convert::printable(
-            cause.trim_start_matches("wasm trap: "),
-            300,
-        )),
+        _ => CallError::Trapped(foreign::line(cause.trim_start_matches("wasm trap: "), 300)),
     }
 }
 

@@ -10,8 +10,9 @@ use kproxide_planner::ids::{Digest, PoolName};
 use tokio::sync::mpsc;
 
 use super::{LOADING, Library, Override, kind};
+use crate::foreign;
 use crate::policy::content::Content;
-use crate::policy::engine::{CallError, Module, printable};
+use crate::policy::engine::{CallError, Module};
 use crate::policy::files::{FilesError, PolicyFile, PolicyFiles};
 use crate::policy::self_test;
 
@@ -313,7 +314,7 @@ impl Library {
                 .map_err(|error| {
                     format!(
                         "it does not accept the settings of pool {pool}, {}: {error}",
-                        printable(settings, SETTINGS_SHOWN)
+                        foreign::line(settings, SETTINGS_SHOWN)
                     )
                 })?;
         }

@@ -10,7 +10,8 @@ use kproxide_planner::question::{
     Answer, AnswerBody, Question, Ranking, Rejected, Removals, Scored, States,
 };
 
-use crate::policy::engine::{REASON_BYTES_MAX, digest, printable};
+use crate::foreign;
+use crate::policy::engine::{REASON_BYTES_MAX, digest};
 
 /// What one of them answered.
 pub(super) struct Part<'q> {
@@ -119,7 +120,7 @@ fn together(
                 Err(reason) => refusals.push(format!("{}: {reason}", part.name())),
             }
         }
-        let shown = |texts: Vec<String>| printable(&texts.join("; "), 2 * REASON_BYTES_MAX);
+        let shown = |texts: Vec<String>| foreign::line(&texts.join("; "), 2 * REASON_BYTES_MAX);
         if refusals.is_empty() {
             scored.push(Scored {
                 index,

@@ -16,10 +16,9 @@ use tokio::time::timeout;
 
 use super::process::{Gone, Process, is_out_of_memory};
 use super::wire::{self, Described, Request, Response};
+use crate::foreign;
 use crate::policy::content::Content;
-use crate::policy::engine::{
-    CALL_FUEL, CallError, LoadError, Replied, Reply, UNPACKED_BYTES_MAX, printable,
-};
+use crate::policy::engine::{CALL_FUEL, CallError, LoadError, Replied, Reply, UNPACKED_BYTES_MAX};
 
 /// Children at once. The one that was asked least recently ends for another.
 const CHILDREN_MAX: usize = 16;
@@ -202,7 +201,7 @@ impl Workers {
         let length = match response {
             Response::Wrapped(Err(reason)) => {
                 process.kill().await;
-                return Err(LoadError::Refused(printable(&reason, 2000)));
+                return Err(LoadError::Refused(foreign::line(&reason, 2000)));
             }
             Response::Wrapped(Ok(length)) => {
                 let length = usize::try_from(length).unwrap_or(usize::MAX);
@@ -311,7 +310,7 @@ impl Policy {
             }
             (process, Response::Loaded(Err(reason))) => {
                 process.kill().await;
-                let reason = printable(&reason, 2000);
+                let reason = foreign::line(&reason, 2000);
                 Err(match is_cramped && is_out_of_memory(&reason) {
                     true => Unstarted::Cramped(reason),
                     false => Unstarted::Refused(reason),

@@ -12,7 +12,7 @@ use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
 use super::wire::{self, Response};
-use crate::policy::engine::printable;
+use crate::foreign;
 
 /// To set up the cage and say so.
 const READY: Duration = Duration::from_secs(10);
@@ -216,7 +216,7 @@ pub(super) fn is_out_of_memory(said: &str) -> bool {
 /// Why a child has ended: by its exit status and the end of its standard error.
 fn why(status: ExitStatus, errors: &str, memory_bytes: u64) -> String {
     let last = errors.lines().rev().find(|line| !line.trim().is_empty());
-    let last = printable(last.unwrap_or_default(), 300);
+    let last = foreign::line(last.unwrap_or_default(), 300);
     let said = match last.as_str() {
         "" => String::new(),
         last => format!(": {last}"),

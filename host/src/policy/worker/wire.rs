@@ -8,7 +8,8 @@ use kproxide_planner::question::Question;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::policy::engine::{PolicyInfo, Replied, Reply, printable};
+use crate::foreign;
+use crate::policy::engine::{PolicyInfo, Replied, Reply};
 
 /// Ten times what 1000 hypervisors with attributes are.
 pub(super) const FRAME_BYTES_MAX: usize = 8 << 20;
@@ -51,7 +52,7 @@ impl Described {
     /// As they can be shown.
     pub(in crate::policy) fn imports(&self) -> Vec<String> {
         let imports = self.imports.iter().take(IMPORTS_MAX);
-        imports.map(|name| printable(name, 200)).collect()
+        imports.map(|name| foreign::line(name, 200)).collect()
     }
 }
 

@@ -210,7 +210,8 @@ fn the_join_command_runs_once_after_its_intent() {
 
 #[test]
 fn a_failed_join_keeps_its_output_for_the_user() {
-    let told = |output: String| {
+    let told = |output: &str| {
+        let output = output.to_owned();
         let exit_code = 7;
         let case = by_guest(JoinLook::Failed { exit_code, output });
         let Step::Record { change, .. } = case.next() else {
@@ -219,15 +220,8 @@ fn a_failed_join_keeps_its_output_for_the_user() {
         change.note.expect("an Event").message
     };
     assert_eq!(
-        told("connection refused".into()),
+        told("connection refused"),
         "the join command failed with exit code 7: connection refused"
-    );
-    // Of a long output the end, which names the error; an Event's note has 1024 bytes.
-    let long = told(format!("{}connection refused", "…".repeat(1000)));
-    assert!(long.len() <= 1024, "{} bytes", long.len());
-    assert!(
-        long.contains("exit code 7: … ") && long.ends_with("connection refused"),
-        "{long}"
     );
 }
 

@@ -3,6 +3,7 @@
 use kproxide_planner::facts::{NodeSelectorTerm, Operator, PreferredTerm, Requirement};
 
 use super::Unsupported;
+use crate::foreign::value;
 use crate::kube::view::{PreferredView, RequirementView, TermView};
 
 pub(super) fn term_facts(term: &TermView, unsupported: &mut Unsupported) -> NodeSelectorTerm {
@@ -51,12 +52,12 @@ pub(in crate::kube::convert) fn requirement_facts(
         _ => return None,
     };
     Some(Requirement {
-        key: requirement.key.as_str().into(),
+        key: value(&requirement.key).into(),
         operator,
         values: requirement
             .values
             .iter()
-            .map(|it| it.as_str().into())
+            .map(|it| value(it).into())
             .collect(),
     })
 }
