@@ -37,6 +37,20 @@ const INPUTS: [&str; 16] = [
     "a policy that wants WASI",
 ];
 
+/// Who may be against us, and each has to be told what holds him.
+const ACTORS: [&str; 10] = [
+    "a tenant: creates pods in his namespaces",
+    "a kubelet: root on one machine",
+    "a guest: answers for the guest agent, or reads the disk",
+    "a Proxmox user with rights in kproxide's pool",
+    "the network between kproxide and Proxmox",
+    "who writes NodePools, NodeClasses, NodeClaims or the Ledger",
+    "who creates or changes ProxmoxClusters",
+    "a thief of the ServiceAccount's token",
+    "a thief of Proxmox's token",
+    "who reads a disk or the memory of kproxide's host",
+];
+
 /// A function that the runner runs.
 #[derive(Debug, PartialEq)]
 struct Test {
@@ -161,15 +175,16 @@ fn named(cell: &str) -> Vec<&str> {
     cell.split('`').skip(1).step_by(2).collect()
 }
 
-fn check(firsts: &[&str]) {
+/// Each row of the page's table names tests in that column.
+fn check(page: &str, firsts: &[&str], column: usize) {
     let tests = tests();
     let tests = names(&tests);
-    let table = fs::read_to_string(repository("tests/README.md")).unwrap();
+    let table = fs::read_to_string(repository(page)).unwrap();
     let rows = rows(&table, firsts);
     let found: Vec<_> = rows.iter().map(|cells| cells[0]).collect();
     assert_eq!(found, firsts, "one row for each, in their order");
     for cells in rows {
-        let (first, named) = (cells[0], named(cells[2]));
+        let (first, named) = (cells[0], named(cells[column]));
         assert!(!named.is_empty(), "{first} names no test");
         for test in named {
             assert!(
@@ -182,12 +197,17 @@ fn check(firsts: &[&str]) {
 
 #[test]
 fn each_acceptance_scenario_names_tests_that_exist() {
-    check(&NUMBERS);
+    check("tests/README.md", &NUMBERS, 2);
 }
 
 #[test]
 fn each_bad_input_names_tests_that_exist() {
-    check(&INPUTS);
+    check("tests/README.md", &INPUTS, 2);
+}
+
+#[test]
+fn s10_each_actor_of_the_security_page_names_tests_that_exist() {
+    check(".github/SECURITY.md", &ACTORS, 4);
 }
 
 /// A longer name fits no line of a table, nor of what the runner prints.

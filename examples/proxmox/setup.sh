@@ -465,23 +465,37 @@ make_token() {
   fi
 }
 
+# The fingerprint of a server's certificate. It is in the cluster's files, so that each server knows those of all.
+fingerprint_of() { # server
+  local file=$PVE/nodes/$1/pveproxy-ssl.pem
+  [[ -f $file ]] || file=$PVE/nodes/$1/pve-ssl.pem
+  openssl x509 -noout -fingerprint -sha256 -in "$file" | cut -d = -f 2
+}
+
 # What `kproxide init` asks for, under the names of its flags. The secret is shown whatever happened: Proxmox shows it
 # once.
 tell() {
-  local file=$PVE/nodes/$here/pveproxy-ssl.pem
-  [[ -f $file ]] || file=$PVE/nodes/$here/pve-ssl.pem
+  local server host
   cat <<TEXT
 
 \`kproxide init\` asks for these. It learns of the other servers from this one:
   endpoint: https://${address[$here]}:8006
-  fingerprint: $(openssl x509 -noout -fingerprint -sha256 -in "$file" | cut -d = -f 2)
+  fingerprint: $(fingerprint_of "$here")
   token-id: $user!$token
   token-secret: ${secret:-$no_secret}
   pool: $pool
   vmid-range: $vmid_range
   template: $template
+
+It writes the key endpoints of the token's Secret, too: kproxide sends the token to no other server. If you make the
+Secret yourself, these are the lines of that key:
 TEXT
   secret=""
+  for server in "${servers[@]}"; do
+    host=${address[$server]}
+    [[ $host != *:* ]] || host="[$host]"
+    echo "  $host:8006 $(fingerprint_of "$server" 2>/dev/null || true)"
+  done
 }
 
 # shellcheck disable=SC2317 # It is called at the end, however that comes.

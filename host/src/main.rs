@@ -32,6 +32,7 @@ fn run() -> Result<Exit, Box<dyn Error>> {
     {
         return cli::policy_worker(&PolicyWorker::parse_from(arguments));
     }
+    cli::make_no_core_dumps();
     let cli = Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit());
     cli::main(cli)
 }

@@ -500,6 +500,8 @@ fn trouble(meaning: &Meaning) -> Option<Trouble> {
         Meaning::Unauthorized | Meaning::CredentialsUnusable
     ) {
         Some(Trouble::Credentials)
+    } else if *meaning == Meaning::EndpointNotAllowed {
+        Some(Trouble::Endpoint)
     } else if matches!(meaning, Meaning::PermissionDenied { .. }) {
         Some(Trouble::Privileges)
     } else {

@@ -189,6 +189,7 @@ impl Reporter {
             anchors,
             replacing,
             orphans,
+            doubts: _,
             findings,
         } = &plan.report;
         let begun = plan.launches.iter();

@@ -312,7 +312,7 @@ async fn f90_a_worker_gets_no_files_and_no_environment() {
     };
     assert_eq!(limit("Max open files"), "3");
     assert_eq!(limit("Max file size"), "0");
-    assert_eq!(limit("Max core file size"), "0");
+    assert_eq!(limit("Max core file size"), "1");
     let data: u64 = limit("Max data size").parse().unwrap();
     assert!(data < super::MEMORY_BYTES / 2, "{data}");
 }

@@ -138,6 +138,11 @@ async fn each_entry_is_an_object_with_its_own_files() {
 
     let volumes = &the(&objects, "Deployment")["spec"]["template"]["spec"]["volumes"];
     let file = |source: &str, name: &str, key: &str, path: &str| json!({ source: { "name": name, "items": [{ "key": key, "path": path }] } });
+    let optional = |name: &str, key: &str, path: &str| {
+        let mut source = file("secret", name, key, path);
+        source["secret"]["optional"] = json!(true);
+        source
+    };
     assert_eq!(
         volumes[0]["projected"]["sources"],
         json!([
@@ -145,10 +150,12 @@ async fn each_entry_is_an_object_with_its_own_files() {
                 { "key": "home.token-id", "path": "home/token-id" },
                 { "key": "home.token-secret", "path": "home/token-secret" },
             ] } },
+            optional("kproxide-credentials", "home.endpoints", "home/endpoints"),
             { "secret": { "name": "lab-login", "items": [
                 { "key": "password", "path": "lab/password" },
                 { "key": "username", "path": "lab/username" },
             ] } },
+            optional("lab-login", "endpoints", "lab/endpoints"),
         ])
     );
     assert_eq!(
@@ -331,6 +338,11 @@ async fn credentials_are_made_only_when_given_and_mounted_as_one_folder_per_clus
             "kproxide-credentials",
             ["password", "username"],
         ),
+        (
+            json!({ "tokenId": "a@pve!t", "tokenSecret": "s", "endpoints": ["pve1", "pve2:8006"] }),
+            "kproxide-credentials",
+            ["token-id", "token-secret"],
+        ),
     ];
     for (credentials, secret, keys) in cases {
         let objects = render(&programs, &given(credentials.clone()))
@@ -348,7 +360,12 @@ async fn credentials_are_made_only_when_given_and_mounted_as_one_folder_per_clus
             .collect();
         assert_eq!(
             volume["sources"],
-            json!([{ "secret": { "name": secret, "items": items } }])
+            json!([
+                { "secret": { "name": secret, "items": items } },
+                { "secret": { "name": secret, "optional": true, "items": [
+                    { "key": inside("endpoints"), "path": "lab/endpoints" },
+                ] } },
+            ])
         );
         let made: Vec<&Value> = objects
             .iter()
@@ -359,9 +376,13 @@ async fn credentials_are_made_only_when_given_and_mounted_as_one_folder_per_clus
         } else {
             let data = made[0]["stringData"].as_object().unwrap();
             assert!(
-                keys.iter().all(|key| data.contains_key(&inside(key))) && data.len() == 2,
+                keys.iter().all(|key| data.contains_key(&inside(key))),
                 "{data:?}"
             );
+            let allowed = credentials["endpoints"].is_array();
+            let lines = allowed.then(|| json!("pve1\npve2:8006"));
+            assert_eq!(data.get("lab.endpoints"), lines.as_ref());
+            assert_eq!(data.len(), 2 + usize::from(allowed));
         }
     }
 }

@@ -7,6 +7,9 @@
 )]
 
 mod doctor;
+#[cfg(target_os = "linux")]
+mod dumps;
+mod endpoints;
 mod flood;
 #[cfg(target_os = "linux")]
 mod hostile;
@@ -486,7 +489,11 @@ async fn definitions_are_applied_to_a_cluster_that_answers_or_not_at_all() {
 
 /// A kubeconfig of a server on a port where nobody listens.
 fn kubeconfig_of_nobody() -> String {
-    let server = format!("https://127.0.0.1:{}", free_port().unwrap());
+    kubeconfig_of(&format!("127.0.0.1:{}", free_port().unwrap()))
+}
+
+fn kubeconfig_of(address: &str) -> String {
+    let server = format!("https://{address}");
     let config = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "a",
         "contexts": [{ "name": "a", "context": { "cluster": "a", "user": "a" } }],

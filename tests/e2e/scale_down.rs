@@ -84,7 +84,8 @@ fn a_small_node_stays_while_static_nodes_are_full_and_goes_once_it_is_empty() {
         stage.deploy("small", 1, "500m", "512Mi", json!({})).await;
         stage.until_running("small", 1).await;
         stage.until_nodes(1).await;
-        stage.until_kept("LoadHeadroom").await;
+        // That its pod has no other place says more than that the headroom would be too small.
+        stage.until_kept("Stuck").await;
         assert_eq!(stage.ready_pods("small").await.len(), 1);
         // The screen says the same, and the rest of what there is.
         let screen = stage.status(&bench.binary).await;
@@ -96,7 +97,7 @@ fn a_small_node_stays_while_static_nodes_are_full_and_goes_once_it_is_empty() {
         let (node, kept) = (&stage.nodes().await[0], &screen["kept"][0]);
         assert_eq!(kept["node"], node["metadata"]["name"], "{screen:#}");
         let why = kept["reason"].as_str().unwrap();
-        assert!(why.contains("(loadHeadroom)"), "{why}");
+        assert!(why.contains("pod default/small-"), "{why}");
         let decided = screen["decisions"].as_array().unwrap();
         assert!(!decided.is_empty(), "{screen:#}");
 

@@ -142,6 +142,14 @@ async fn what_setup_prints_is_what_init_asks_for_and_the_folder_is_all_that_the_
     );
     let secret = &world.printed["token-secret"];
     assert_eq!(objects[1]["stringData"]["token-secret"], json!(secret));
+    // The token goes to these servers alone.
+    let allowed = objects[1]["stringData"]["endpoints"].as_str().unwrap();
+    let spec = &values["clusters"]["proxmox"]["spec"];
+    let lines = [&spec["endpoints"], &spec["tls"]["fingerprints"]];
+    let lines = lines.iter().flat_map(|of| of.as_array().unwrap());
+    let lines: Vec<&str> = lines.map(|line| line.as_str().unwrap()).collect();
+    assert!(lines.len() >= 3, "{lines:?}");
+    assert_eq!(allowed.lines().collect::<Vec<_>>(), lines);
     let api = world.served.kube.as_ref().unwrap().wire.address();
     let script = objects[2]["stringData"]["command"].as_str().unwrap();
     for line in [
@@ -161,6 +169,7 @@ async fn what_setup_prints_is_what_init_asks_for_and_the_folder_is_all_that_the_
         }
     }
     let (_, doctor) = told.out.split_once("What doctor finds:").unwrap();
+    assert!(!doctor.contains("kubectl patch secret"), "{doctor}");
     assert!(doctor.contains(", warnings 0, errors 0\n"), "{doctor}");
     assert!(
         doctor.contains("NodeClass/default: join script"),

@@ -152,6 +152,17 @@ async fn a_first_run_makes_a_template_on_each_server_and_a_token_with_exactly_it
         let ended = succeeded(cluster.setup("pve1", &arguments).await);
         let made = [(9001, template_on("pve1")), (9002, template_on("pve2"))];
         assert_eq!(templates(&cluster), made.into());
+        // Where the token may go, for a Secret that somebody makes by hand.
+        let (_, allowed) = ended
+            .out
+            .split_once("these are the lines of that key:\n")
+            .unwrap();
+        let allowed: Vec<&str> = allowed.lines().take(2).map(str::trim).collect();
+        let servers = ["10.99.0.1", "10.99.0.2"];
+        assert_eq!(
+            allowed,
+            servers.map(|it| format!("{it}:8006 {}", FINGERPRINT))
+        );
         // The image is prepared once and sent on.
         assert_eq!(
             (ended.count("virt-customize"), ended.count("scp")),

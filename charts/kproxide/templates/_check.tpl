@@ -153,6 +153,8 @@ program knows (program.yaml).
 {{- end -}}
 {{- if and $credentials.existingSecret (or $token $password) -}}
 {{- $problems = append $problems (printf "%s.credentials: either existingSecret or the credentials themselves, not both" $at) -}}
+{{- else if and $credentials.existingSecret $credentials.endpoints -}}
+{{- $problems = append $problems (printf "%s.credentials: with existingSecret its key endpoints says where they may be sent, and endpoints here says nothing" $at) -}}
 {{- else if and $token $password -}}
 {{- $problems = append $problems (printf "%s.credentials: either tokenId and tokenSecret or username and password, not both" $at) -}}
 {{- else if $token -}}

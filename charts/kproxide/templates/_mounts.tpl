@@ -63,6 +63,13 @@
             - key: {{ empty $credentials.existingSecret | ternary (printf "%s.%s" $name $key) $key }}
               path: {{ $name }}/{{ $key }}
             {{- end }}
+      # Where they may be sent.
+      - secret:
+          name: {{ $credentials.existingSecret | default (printf "%s-credentials" (include "kproxide.fullname" $)) }}
+          optional: true
+          items:
+            - key: {{ empty $credentials.existingSecret | ternary (printf "%s.endpoints" $name) "endpoints" }}
+              path: {{ $name }}/endpoints
       {{- end }}
 {{- end }}
 {{- with $authorities }}

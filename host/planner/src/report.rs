@@ -8,9 +8,13 @@ use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 
 use crate::facts::{PolicyRef, RemovalReason, too_many_terms};
-use crate::ids::{ClaimName, ClusterName, HypervisorId, NodeName, PodKey, PoolName, Vmid};
+use crate::ids::{
+    ClaimName, ClassName, ClusterName, HypervisorId, InstanceTypeName, NodeName, PodKey, PoolName,
+    Vmid,
+};
 use crate::reasons::{Kept, Replacing};
 use crate::refusal::{Refusal, Refused};
+use crate::resources::amount_text;
 pub use crate::why::{DaemonsWhy, InVainWhy, LearnedWhy, Limit, Misfit, NoAnswer, Unusable, Why};
 
 /// Everything that a tick has to say.
@@ -48,8 +52,48 @@ pub struct Report {
     /// Machines of ours without a claim, and what becomes of them.
     #[serde(default)]
     pub orphans: Vec<OrphanReport>,
+    /// What Nodes alone show of their types, so that kproxide does not count on it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub doubts: Vec<Doubt>,
     /// Proposals that `check` dropped, and anything odd in the input.
     pub findings: Vec<Remark>,
+}
+
+/// A figure of one Node that no second Node of its type shows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Doubt {
+    pub class: ClassName,
+    pub instance_type: InstanceTypeName,
+    pub node: NodeName,
+    pub resource: Arc<str>,
+    pub amount: i64,
+    /// Of a machine of this type, by its size.
+    pub nominal: i64,
+    /// The Node's static pods ask for so much. Otherwise it offers so little.
+    pub by_static_pods: bool,
+}
+
+impl fmt::Display for Doubt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            class: _,
+            instance_type,
+            node,
+            resource,
+            amount,
+            nominal,
+            by_static_pods,
+        } = self;
+        let [amount, nominal] = [amount, nominal].map(|it| amount_text(resource, *it));
+        match by_static_pods {
+            true => write!(f, "static pods of Node {node} ask for {amount}")?,
+            false => write!(f, "Node {node} offers {amount}")?,
+        }
+        write!(
+            f,
+            " of {resource}, and a machine of type {instance_type} has {nominal}"
+        )
+    }
 }
 
 /// Pods of one shape that no Node takes.

@@ -244,6 +244,16 @@ impl Resources {
         named
     }
 
+    pub(crate) fn set_amount(&mut self, resource: &str, amount: i64) {
+        match resource {
+            "cpu" => self.milli_cores = amount,
+            "memory" => self.memory_bytes = amount,
+            "ephemeral-storage" => self.ephemeral_bytes = amount,
+            "pods" => self.pods = amount,
+            other => self.set_extended(other.into(), amount),
+        }
+    }
+
     /// Of the resource with this name in Kubernetes.
     pub(crate) fn amount(&self, resource: &str) -> i64 {
         match resource {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use kproxide_planner::claim::{
-    self, Attempted, Change, Effect, Op, Outcome, Phase, StatusChange, Step, Subject, Then, looks,
-    next,
+    self, Attempted, Change, Effect, LABELS_RESTORED, Op, Outcome, Phase, StatusChange, Step,
+    Subject, Then, looks, next,
 };
 use kproxide_planner::facts::ClaimFacts;
 use kproxide_planner::ids::{ClaimName, StorageName, Uid};
@@ -128,6 +128,7 @@ impl Drive {
             removing: status.phase > Phase::Initialized,
             is_final: status.phase == Phase::Terminating,
             about_to: status.intent.as_ref().map(|intent| intent.op),
+            restored: self.surroundings.hint.restored,
             clone_turn: if goes_on {
                 self.clone_turn
             } else {
@@ -179,7 +180,7 @@ impl Drive {
             }
             tracing::debug!(claim = %self.name(), ?step, "step");
             if let Step::Follow { upid, op } = &step {
-                match self.follow(upid).await {
+                match self.follow(upid, *op).await {
                     Ok(outcome) => last = Some(self.attempted(Some(*op), outcome)),
                     Err(pause) => return pause,
                 }
@@ -197,6 +198,10 @@ impl Drive {
                 let recorded = self.record(change).await;
                 // From now on the claim says that the clone runs.
                 self.cloning &= !matches!(recorded, Recorded::Written);
+                let is_said = (change.note.as_ref()).is_some_and(|it| it.reason == LABELS_RESTORED);
+                if is_said && matches!(recorded, Recorded::Written) {
+                    self.surroundings.hint.restored.said = Some(self.context.clock.now());
+                }
                 match (recorded, then) {
                     (Recorded::Written, Then::Continue) => {
                         self.give_back_clone_turn();
@@ -228,6 +233,9 @@ impl Drive {
             self.acted = true;
             let op = effect.op();
             let outcome = self.perform(effect).await;
+            if op == Op::PatchNode {
+                self.surroundings.hint.restored.written = Some(self.context.clock.now());
+            }
             self.cloning |= op == Op::Clone && matches!(outcome, Outcome::Running(_));
             if !matches!(outcome, Outcome::Done | Outcome::Running(_)) {
                 tracing::info!(claim = %self.name(), did = ?op, %outcome, "step ended");
@@ -299,7 +307,7 @@ impl Drive {
 
     /// The task's outcome. Or the drive ends: it was cancelled, or the task cannot be followed. The next drive sees
     /// what became of the VM.
-    async fn follow(&mut self, upid: &str) -> Result<Outcome, Pause> {
+    async fn follow(&mut self, upid: &str, op: Op) -> Result<Outcome, Pause> {
         let Ok(parsed) = upid.parse::<Upid>() else {
             return Ok(Outcome::Unknown(format!("{upid} is not a task")));
         };
@@ -317,6 +325,9 @@ impl Drive {
         };
         match followed {
             Ok(outcome) => {
+                if op == Op::Clone {
+                    self.note_lock(&outcome);
+                }
                 let vmid = self.facts().spec.vmid;
                 Ok(outcome::of_task(upid, outcome, self.storage(), vmid))
             }

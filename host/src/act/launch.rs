@@ -15,7 +15,7 @@ use crate::pve::limits::{CloneSlot, StorageSlot};
 use crate::pve::machine::CloneRequest;
 use crate::pve::ownership::{Key, Marker};
 use crate::pve::preflight::Scope;
-use crate::pve::task::Upid;
+use crate::pve::task::{self, Upid};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -44,8 +44,23 @@ impl Drive {
         })
     }
 
+    /// What a clone's task shows of its storage's lock. One that runs for longer than any waits for a lock has got it.
+    pub(super) fn note_lock(&self, outcome: &task::Outcome) {
+        let is_jammed = match outcome {
+            task::Outcome::Failed {
+                meaning: Meaning::StorageBusy { .. },
+                ..
+            } => true,
+            task::Outcome::Ok | task::Outcome::Warnings(_) | task::Outcome::Running => false,
+            task::Outcome::Failed { .. } | task::Outcome::Unknown(_) => return,
+        };
+        if let (Ok(slot), Some(client)) = (self.storage_slot(), self.proxmox()) {
+            client.limits().note_jam(slot, is_jammed);
+        }
+    }
+
     /// The hypervisor and the storage that the claim names, as the last look saw them.
-    fn storage_slot(&self) -> Result<StorageSlot, Outcome> {
+    pub(super) fn storage_slot(&self) -> Result<StorageSlot, Outcome> {
         let spec = &self.facts().spec;
         let (hypervisor, storage) = (&spec.hypervisor, &spec.storage);
         let seen = self.context.clusters.hypervisor(&spec.hypervisor_id());

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use jiff::{SignedDuration, Timestamp};
-use kproxide_planner::claim::{Phase, Waits};
+use kproxide_planner::claim::{Phase, Restored, Waits};
 use kproxide_planner::decision;
 use kproxide_planner::facts::LedgerFacts;
 use kproxide_planner::ids::{ClaimName, Uid};
@@ -101,6 +101,8 @@ pub struct Actor {
     waiting: BTreeMap<ClaimName, Waiting>,
     /// Of other claims whose last drive ended with something in its way.
     held_up: BTreeMap<ClaimName, Waiting>,
+    /// When labels of ours were last put right.
+    restored: BTreeMap<ClaimName, Restored>,
     /// Brings every drive to rest: each has a token that is a child of it.
     stopping: CancellationToken,
     orphan_looks: OrphanLooks,
@@ -167,6 +169,7 @@ impl Actor {
             clone_turns: BTreeMap::new(),
             waiting: BTreeMap::new(),
             held_up: BTreeMap::new(),
+            restored: BTreeMap::new(),
             stopping: CancellationToken::new(),
             orphan_looks: OrphanLooks::default(),
             asked: Asked::default(),
@@ -235,6 +238,8 @@ impl Actor {
         for waiting in [&mut self.waiting, &mut self.held_up] {
             waiting.retain(|name, _| world.claims().contains_key(name));
         }
+        self.restored
+            .retain(|name, _| world.claims().contains_key(name));
         let is_refused = matches!(reservation, Reservation::Refused);
         // Claims to adopt were written meanwhile.
         let advances = match self.leads_in(term) {
@@ -393,11 +398,13 @@ impl Actor {
             }
             Some(Claim::Resting(_)) | None => {}
         }
-        let Some(mut surroundings) = Surroundings::of_claim(claim, world, &self.context) else {
+        let Some(mut surroundings) = Surroundings::of_claim(name, claim, world, &self.context)
+        else {
             return;
         };
         let waiting = self.waiting.get(name);
         surroundings.hint.waits = waiting.map(|waiting| waiting.waits.clone());
+        surroundings.hint.restored = self.restored.get(name).copied().unwrap_or_default();
         if !has_news
             && let Some(pause) =
                 subject::without_looking(name, claim, verdict, &surroundings, world, now)
@@ -460,6 +467,9 @@ impl Actor {
             verdict,
         } = ended;
         let acted = driven.acted;
+        if driven.restored != Restored::default() {
+            self.restored.insert(claim.clone(), driven.restored);
+        }
         let turn = std::mem::take(&mut driven.clone_turn);
         if turn.is_taken() {
             let until = later(self.context.clock.now(), CLONE_TURN_RESTS);

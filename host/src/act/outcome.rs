@@ -11,11 +11,8 @@ use crate::pve::task;
 /// A call to Proxmox that failed.
 pub(super) fn of_proxmox(error: &PveError, vmid: Vmid) -> Outcome {
     match error.executed {
-        Executed::No if error.is_alike_everywhere(vmid.0) => {
-            failed(Failure::Everywhere, error.chain())
-        }
         Executed::No => Outcome::Failed {
-            failure: failure(&error.meaning, error.reaction()),
+            failure: failure(&error.meaning, error.reaction(), vmid),
             text: error.chain(),
         },
         Executed::Yes | Executed::Unknown => Outcome::Unknown(error.chain()),
@@ -48,12 +45,15 @@ pub(super) fn of_task(
             text: format!("{text}. {meaning}"),
         },
         task::Outcome::Failed { meaning, text } => Outcome::Failed {
-            failure: failure(&meaning, meaning.reaction()),
+            failure: failure(&meaning, meaning.reaction(), vmid),
             text: match (&meaning, storage) {
                 (Meaning::NoSpace, Some(storage)) => {
                     format!("storage {storage}: {meaning}: {text}")
                 }
                 (Meaning::NoSpace, None) => format!("{meaning}: {text}"),
+                (Meaning::StorageBusy { .. } | Meaning::PermissionDenied { .. }, _) => {
+                    format!("{text}. {meaning}")
+                }
                 (_, _) => text,
             },
         },
@@ -61,9 +61,15 @@ pub(super) fn of_task(
     }
 }
 
-fn failure(meaning: &Meaning, reaction: Reaction) -> Failure {
+fn failure(meaning: &Meaning, reaction: Reaction, vmid: Vmid) -> Failure {
     if *meaning == Meaning::VmidTaken {
         return Failure::VmidTaken;
+    }
+    if matches!(meaning, Meaning::StorageBusy { .. }) {
+        return Failure::StorageBusy;
+    }
+    if meaning.is_alike_everywhere(vmid.0) {
+        return Failure::Everywhere;
     }
     match reaction {
         // Before each step kproxide looks anyway.
@@ -139,6 +145,39 @@ mod tests {
             "storage local-lvm: no space left on the storage: free some, or set `template.storage` to another one: \
              clone failed: lvcreate 'pve/vm-201-disk-0' error: insufficient free space"
         );
+    }
+
+    /// Of the VM, it is the same on each server; of a storage, another server may have another one.
+    #[test]
+    fn n6_a_task_that_fails_for_want_of_a_privilege_names_it() {
+        for (path, privilege, expected) in [
+            ("/vms/171", "VM.Config.Disk", Failure::Everywhere),
+            ("/storage/fast", "Datastore.AllocateSpace", Failure::GiveUp),
+        ] {
+            let text = format!("403 Permission check failed ({path}, {privilege})");
+            let ended = task::Outcome::of_exit_status(&text);
+            let Outcome::Failed { failure, text } = of_task("upid", ended, None, Vmid(171)) else {
+                panic!("{text}");
+            };
+            assert_eq!(failure, expected);
+            let grant = format!("missing privilege {privilege} on {path}");
+            assert!(text.contains(&grant), "{text}");
+        }
+    }
+
+    #[test]
+    fn n6_the_lock_of_a_storage_is_no_servers_fault() {
+        for text in [
+            "clone failed: cfs-lock 'storage-shared' error: got lock request timeout",
+            "clone failed: can't lock file '/var/lock/pve-manager/pve-storage-shared' - got timeout",
+        ] {
+            let ended = task::Outcome::of_exit_status(text);
+            let Outcome::Failed { failure, text } = of_task("upid", ended, None, Vmid(171)) else {
+                panic!("{text}");
+            };
+            assert_eq!(failure, Failure::StorageBusy);
+            assert!(text.contains("the lock of storage shared"), "{text}");
+        }
     }
 
     /// In the words of the tools of folders, LVM, ZFS and RBD.

@@ -1,7 +1,7 @@
 //! How a drive ends, and how long it rests.
 
 use jiff::Timestamp;
-use kproxide_planner::claim::{Op, Step, Then, Waits};
+use kproxide_planner::claim::{Op, Restored, Step, Then, Waits};
 use kproxide_planner::time::later;
 
 use super::clone_turn::CloneTurn;
@@ -35,6 +35,8 @@ pub(super) struct Driven {
     pub(super) about_to: Option<Op>,
     /// The turn to clone, if the clone's task is known and may still run.
     pub(super) clone_turn: CloneTurn,
+    /// What it has written to its Node.
+    pub(super) restored: Restored,
 }
 
 impl Driven {
@@ -47,6 +49,7 @@ impl Driven {
             is_final: false,
             about_to: None,
             clone_turn: CloneTurn::None,
+            restored: Restored::default(),
         }
     }
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use kproxide_planner::claim::{
-    GuestHint, Hint, NodeLook, Observed, Phase, Settings, Subject, looks, next, ready_differs,
+    GuestHint, Hint, NodeLook, Observed, Phase, Settings, Subject, labels_differ, looks, next,
+    ready_differs,
 };
 use kproxide_planner::facts::{ClaimFacts, ClaimSpec, ClassFacts, InventoryFacts, PoolFacts};
 use kproxide_planner::guard::anchor;
@@ -33,7 +34,12 @@ pub(super) struct Surroundings {
 
 impl Surroundings {
     /// `None`: its ProxmoxCluster is gone, so its VM cannot be read.
-    pub(super) fn of_claim(claim: &ClaimFacts, world: &World, context: &Context) -> Option<Self> {
+    pub(super) fn of_claim(
+        name: &ClaimName,
+        claim: &ClaimFacts,
+        world: &World,
+        context: &Context,
+    ) -> Option<Self> {
         let mut surroundings = Self::of_spec(&claim.spec, world, context)?;
         let node = world.node_of(claim);
         // Later than that no taint waits for drivers.
@@ -49,8 +55,9 @@ impl Surroundings {
         let moved = node.and_then(|node| moved(world, claim, &node));
         let differs = node.is_some_and(|node| {
             let sets_zone = moved.as_ref().is_some_and(|moved| moved.keeps.is_none());
+            let relabels = labels_differ(name, &claim.spec, node.facts);
             let is_other = ready_differs(&claim.status, node.facts, server_is_off, moved.as_ref());
-            sets_zone || is_other
+            sets_zone || relabels || is_other
         });
         surroundings.hint = Hint {
             declared_off: is_declared && !answers,

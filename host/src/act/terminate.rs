@@ -11,6 +11,7 @@ use super::launch::running;
 use super::outcome::{Performed, failed};
 use crate::kube::error::Cas;
 use crate::kube::{claims, ledger};
+use crate::pve::error::Meaning;
 use crate::pve::ownership::with_line;
 
 /// Every launch writes the Ledger, so conflicts happen. More in a row than this are no coincidence.
@@ -47,6 +48,14 @@ impl Drive {
 
     pub(super) async fn destroy(&self, proven: &Proven) -> Performed {
         let client = self.connected()?;
+        // Proxmox would remove the VM, and leave the disks that it cannot lock.
+        if let Ok(slot) = self.storage_slot()
+            && client.limits().is_jammed(&slot)
+        {
+            let storage = slot.storage;
+            let busy = Meaning::StorageBusy { storage };
+            return Ok(failed(Failure::StorageBusy, busy.to_string()));
+        }
         tracing::info!(claim = %self.name(), vmid = proven.vmid().0, hypervisor = %proven.hypervisor(), "destroying");
         let begun = client.destroy(proven.hypervisor(), proven.vmid().0);
         Ok(running(&begun.await?))

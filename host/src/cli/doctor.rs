@@ -21,7 +21,7 @@ use crate::kube::client::{Client, ConnectError};
 use crate::kube::manifest::BadInput;
 use crate::observe::Connect;
 use crate::policy::{Directories, Execution, Library, PolicyFiles};
-use crate::pve::auth::Credentials;
+use crate::pve::auth::{Credentials, CredentialsError};
 use crate::pve::tls::Trust;
 
 /// Where a pod has its mounts, as the chart makes them.
@@ -213,8 +213,14 @@ fn connect_with(folder: String, files: Files) -> Connect {
             let files = files.clone();
             Arc::new(move || {
                 Credentials::of_files(&folder, |key| {
-                    let bytes = files.get(&format!("{folder}/{key}")).cloned();
-                    Ok(bytes.and_then(|bytes| String::from_utf8(bytes).ok()))
+                    let path = format!("{folder}/{key}");
+                    let text = files.get(&path).cloned().map(String::from_utf8);
+                    // A file that is there and cannot be read is not one that is missing.
+                    text.transpose()
+                        .map_err(|error| CredentialsError::Unreadable {
+                            path,
+                            problem: error.utf8_error().to_string(),
+                        })
                 })
             })
         },

@@ -20,6 +20,8 @@ mod run;
 #[cfg(feature = "simulator")]
 mod simulate;
 mod status;
+#[cfg(test)]
+mod tests;
 mod version;
 
 use std::error::Error;
@@ -75,6 +77,25 @@ pub fn main(cli: Cli) -> Result<Exit, Box<dyn Error>> {
 /// Says something to the person who called a command. What cannot be said is nothing to end for.
 pub fn tell(text: impl Display) {
     let _ = writeln!(Out::new(io::stderr()), "kproxide: {text}");
+}
+
+/// A process has Proxmox's token and the ownership key in its memory. Where `core_pattern` is a pipe, the kernel asks no limit, so the process is not
+/// dumpable either; its user can then neither trace it nor read its environment. (The children that run policies have no secret, and a limit of their
+/// own: `policy::worker`.)
+pub fn make_no_core_dumps() {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::process::{
+            DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit,
+        };
+        let none = Rlimit {
+            current: Some(0),
+            maximum: Some(0),
+        };
+        // A process may always ask for less. A filter of system calls could refuse it, and is no reason not to work.
+        let _ = setrlimit(Resource::Core, none);
+        let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    }
 }
 
 /// Serves another command as one of its children.

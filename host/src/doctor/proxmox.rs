@@ -9,15 +9,17 @@ use jiff::SignedDuration;
 use kproxide_planner::facts::{Delta, InventoryFacts};
 use kproxide_planner::ids::ClusterName;
 use kproxide_planner::world::World;
+use serde_json::json;
 use tokio::time::timeout;
 
 use super::{Sources, templates};
 use crate::judge::reasons::{CERTIFICATE_UNTRUSTED, UNREACHABLE};
 use crate::judge::{Finding, Group, Level};
 use crate::judge::{named, reasons};
-use crate::kube::convert::ClusterConnection;
+use crate::kube::convert::{ClusterConnection, TrustSettings};
 use crate::observe::{self, Clusters, Lacking, Wanted};
 use crate::pve::client::Client;
+use crate::pve::endpoints;
 use crate::pve::error::{Error, Meaning};
 use crate::pve::limits::Concurrency;
 
@@ -140,23 +142,28 @@ async fn endpoints(
         };
         let client = match (sources.connect)(&alone, Concurrency::default()) {
             Ok(client) => client,
-            Err(problem) => return Err(problem),
+            Err(problem) => return (Some(Err(problem)), None),
         };
-        match timeout(ENDPOINT_DEADLINE, client.version()).await {
-            Ok(Ok(version)) => Ok(Ok((version.version, clock_off(sources, &client)))),
-            Ok(Err(error)) if is_of_endpoint(&error) => Ok(Err(error)),
+        let answer = match timeout(ENDPOINT_DEADLINE, client.version()).await {
+            Ok(Ok(version)) => Some(Ok(Ok((version.version, clock_off(sources, &client))))),
+            // It was not asked. That is said of the whole cluster.
+            Ok(Err(error)) if error.meaning == Meaning::EndpointNotAllowed => None,
+            Ok(Err(error)) if is_of_endpoint(&error) => Some(Ok(Err(error))),
             // The endpoint is sound; what it says is said of the whole cluster.
-            Ok(Err(_)) => Ok(Ok((String::new(), clock_off(sources, &client)))),
-            Err(_) => Err(format!(
+            Ok(Err(_)) => Some(Ok(Ok((String::new(), clock_off(sources, &client))))),
+            Err(_) => Some(Err(format!(
                 "no answer within {} s",
                 ENDPOINT_DEADLINE.as_secs()
-            )),
-        }
+            ))),
+        };
+        (answer, client.sends_credentials_anywhere().await)
     });
-    let answers = join_all(asked).await;
-    let all_fail = !answers.iter().any(|it| matches!(it, Ok(Ok(_))));
+    let (answers, anywhere): (Vec<_>, Vec<_>) = join_all(asked).await.into_iter().unzip();
+    let is_anywhere = anywhere.contains(&Some(true));
+    let all_fail = !answers.iter().any(|it| matches!(it, Some(Ok(Ok(_)))));
     let told = connection.endpoints.iter().zip(answers);
-    told.map(|(url, answer)| {
+    let told = told.filter_map(|(url, answer)| Some((url, answer?)));
+    let told = told.map(|(url, answer)| {
         let object = named("ProxmoxCluster", name);
         let (reason, text) = match answer {
             Ok(Ok((version, _))) if major(&version).is_some_and(|major| major < OLDEST) => {
@@ -195,8 +202,28 @@ async fn endpoints(
             false => Finding::warning(Group::Proxmox, object, reason, text),
         };
         finding.seen_from(&sources.place)
-    })
-    .collect()
+    });
+    let open = is_anywhere.then(|| any_endpoint(sources, name, connection));
+    told.chain(open).collect()
+}
+
+/// Whoever may change a ProxmoxCluster can have the credentials.
+fn any_endpoint(sources: &Sources, name: &ClusterName, connection: &ClusterConnection) -> Finding {
+    let pins = match &connection.trust {
+        TrustSettings::Fingerprints(pins) => pins.as_slice(),
+        TrustSettings::System | TrustSettings::CaFile(_) | TrustSettings::InsecureSkipVerify => &[],
+    };
+    let file = endpoints::file(&connection.endpoints, pins);
+    let patch = json!({ "stringData": { endpoints::FILE: file } });
+    let text = "its credentials go to each server that spec.endpoints names, so whoever may create or change ProxmoxClusters can have them sent to a server of his own. A key endpoints in their Secret (write its name for SECRET) says where they may go";
+    let finding = Finding {
+        reason: &reasons::ANY_ENDPOINT,
+        ..Finding::ok(Group::Proxmox, named("ProxmoxCluster", name), text)
+    };
+    finding.typing([format!(
+        "kubectl patch secret SECRET --namespace {} --patch '{patch}'",
+        sources.namespace
+    )])
 }
 
 /// By how much the clock there is off the one here, in words. `None`: they agree.

@@ -95,6 +95,11 @@ impl Values {
                 self.files.insert(path, text.as_bytes().to_vec());
             }
         }
+        if let Some(lines) = credentials["endpoints"].as_array() {
+            let lines: Vec<&str> = lines.iter().filter_map(Value::as_str).collect();
+            let path = format!("{CREDENTIALS}/{name}/endpoints");
+            self.files.insert(path, lines.join("\n").into_bytes());
+        }
         self.add(file, "ProxmoxCluster", name, added, &cluster["spec"]);
     }
 

@@ -7,6 +7,7 @@ use kproxide_planner::facts::{ClaimFacts, LedgerFacts};
 use serde_json::{Value, json};
 
 use super::{Draw, mutated};
+use crate::foreign::shown;
 use crate::kube::convert::{claim_facts, claim_object, ledger_facts, ledger_object, status_object};
 use crate::kube::crd::{Ledger, NodeClaim};
 use crate::kube::view::CustomView;
@@ -43,10 +44,10 @@ fn claim_comes_back(mut facts: ClaimFacts) {
         serde_json::from_str(&text).expect("what we write can be read");
     let again = claim_facts(&object).expect("what we write can be read");
     assert_eq!(again.spec, facts.spec);
-    // The schema bounds these texts, so what the API server stores is never longer.
+    // The schema bounds these texts, so what the API server stores is never longer. What acts on a terminal is taken out.
     for condition in &mut facts.status.conditions {
-        condition.reason = condition.reason.chars().take(63).collect();
-        condition.message = condition.message.chars().take(4000).collect();
+        condition.reason = shown(&condition.reason).chars().take(63).collect();
+        condition.message = shown(&condition.message).chars().take(4000).collect();
         let second = condition.since.as_second();
         condition.since = Timestamp::from_second(second).expect("it was a time before");
     }
@@ -86,7 +87,7 @@ fn seeds() -> &'static [Value; 2] {
                 "entries": [
                     entry("reserved", Some(moment), None),
                     entry("live", None, None),
-                    entry("quarantined", None, Some(moment)),
+                    entry("quarantined", Some(moment), Some(moment)),
                 ],
                 "policyState": [{
                     "pool": "workers", "kind": "host-selection", "policy": "round-robin",
@@ -103,7 +104,7 @@ fn seeds() -> &'static [Value; 2] {
                 "tries": [{
                     "workload": "Deployment default/web", "pool": "workers", "instanceType": "medium",
                     "pods": "01", "settings": "02", "machines": [{"claim": "workers-x8", "inVain": true}],
-                    "rounds": 2, "late": 1, "at": moment, "node": "workers-x8",
+                    "givenUp": [moment], "rounds": 2, "late": 1, "at": moment, "node": "workers-x8",
                 }],
                 "inVain": [{"pool": "workers", "settings": "02", "claim": "workers-x8", "at": moment}],
                 "offered": [{"nodeClass": "default", "nodes": {"workers-x8": "03"}, "changed": moment}],

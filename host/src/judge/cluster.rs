@@ -105,6 +105,7 @@ fn of_inventory(
     if !inventory.reachable {
         let reason = match inventory.trouble {
             Some(Trouble::Credentials) => &reasons::CREDENTIALS_REFUSED,
+            Some(Trouble::Endpoint) => &reasons::ENDPOINT_NOT_ALLOWED,
             Some(Trouble::Certificate) => &reasons::CERTIFICATE_UNTRUSTED,
             Some(Trouble::Privileges) => &reasons::PRIVILEGES_MISSING,
             Some(Trouble::NoPool) => &reasons::POOL_MISSING,

@@ -1,4 +1,6 @@
-//! VMs of kproxide's own: those without a NodeClaim, and the anchors.
+//! VMs of kproxide's own: those without a NodeClaim, the anchors, and what machines show that no other one does.
+
+use std::collections::BTreeMap;
 
 use kproxide_planner::keys;
 use kproxide_planner::report::{AnchorReport, AnchorTrouble, OrphanReport, Report};
@@ -11,8 +13,27 @@ pub(super) fn check(report: &Report) -> Vec<Finding> {
     known
         .map(orphan)
         .chain(unknown(report))
+        .chain(doubts(report))
         .chain(anchors)
         .collect()
+}
+
+/// What kproxide does not believe of Nodes, once for each NodeClass.
+fn doubts(report: &Report) -> Vec<Finding> {
+    let mut by_class: BTreeMap<_, Vec<String>> = BTreeMap::new();
+    for doubt in &report.doubts {
+        let texts = by_class.entry(&doubt.class).or_default();
+        texts.push(doubt.to_string());
+    }
+    let findings = by_class.into_iter().map(|(class, texts)| {
+        let message = format!(
+            "{}. kproxide does not count on it for the next machine before a second Node shows as much",
+            texts.join("; ")
+        );
+        let object = named("NodeClass", class);
+        Finding::warning(Group::Nodes, object, &reasons::NODE_DOUBTED, message)
+    });
+    findings.collect()
 }
 
 /// Machines that wait for a person's word: one finding, and one line to type for all. After a restore of etcd they may be many.

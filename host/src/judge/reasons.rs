@@ -255,6 +255,9 @@ reasons! {
     CREDENTIALS_REFUSED "CredentialsRefused" CLUSTER False All 0
         "Proxmox refuses the credentials, or the Secret cannot be read."
         "`pveum user token list USER@REALM` on a Proxmox server shows whether the token is there and until when. Correct the Secret; kproxide picks it up."
+    ENDPOINT_NOT_ALLOWED "EndpointNotAllowed" CLUSTER False All 0
+        "The Secret with the credentials has a key endpoints, and an address of spec.endpoints, or a fingerprint of spec.tls, is not in it. kproxide sends the credentials nowhere."
+        "Look who has changed the ProxmoxCluster. Correct it, or the key endpoints of the Secret."
     CERTIFICATE_UNTRUSTED "CertificateUntrusted" CLUSTER False All 0
         "The certificate of an endpoint is not the one that spec.tls names."
         "Compare it with `pvenode cert info` on that server, then correct spec.tls."
@@ -293,6 +296,9 @@ reasons! {
     SIZE_NOWHERE "SizeNowhere" SAID False Nothing 0
         "No server can take a machine of one of the sizes of a NodeClass. The others are made."
         "Make room, or offer a smaller size."
+    NODE_DOUBTED "NodeDoubted" SAID True Nothing 60
+        "One Node offers much less than a machine of its instance type has, or its static pods ask for much, and no second Node of that type shows it. kproxide plans as if it were not so."
+        "Look at the kubelet of that Node: its configuration differs, or somebody has changed it."
     HYPERVISOR_OFFLINE "HypervisorOffline" SERVER False Machine 0
         "Proxmox says that the server is offline. kproxide makes no machine there, and does nothing to those that are there."
         "Start the server. If it will not come back, examples/manual/stops.md says how its machines are replaced."
@@ -401,6 +407,9 @@ reasons! {
     ENDPOINT_DOWN "EndpointDown" DOCTOR False Nothing 0
         "One address of spec.endpoints does not answer as it must."
         "Correct or mend it; kproxide uses the others meanwhile."
+    ANY_ENDPOINT "AnyEndpoint" DOCTOR False Nothing 0
+        "The Secret with the credentials has no key endpoints, so they go to each server that a ProxmoxCluster names."
+        "Add the key to the Secret: one address of spec.endpoints on each line."
     NAME_UNKNOWN "NameUnknown" DOCTOR False Nothing 0
         "DNS does not know the host of an endpoint."
         "Correct spec.endpoints, or use an address, or set hostAliases."

@@ -240,6 +240,10 @@ impl StatusWriter {
         found: Found<'_>,
         now: Timestamp,
     ) -> (Vec<StatusCondition>, Vec<Turn>) {
+        // What stays is written again, whoever wrote it.
+        for condition in &mut conditions {
+            condition.message = truncated(&condition.message, 4000);
+        }
         let mut turns = Vec::new();
         for judged in found.conditions {
             let kind = judged.kind;

@@ -13,6 +13,9 @@ use serde::Deserialize;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+use super::endpoints::{self, Allowed};
+use super::transport::Endpoint;
+
 /// Where credentials come from: a folder in production ([`Credentials::read_folder`]), a closure in tests.
 pub type CredentialSource =
     Arc<dyn Fn() -> Result<Credentials, CredentialsError> + Send + Sync + 'static>;
@@ -35,9 +38,16 @@ pub fn mounted(folder: std::path::PathBuf) -> CredentialSource {
     Arc::new(move || Credentials::read_folder(&folder))
 }
 
-/// What Proxmox knows us by.
+/// What Proxmox knows us by, and who may have it.
 #[derive(Debug, Clone)]
-pub enum Credentials {
+pub struct Credentials {
+    login: Login,
+    /// `None`: whatever a ProxmoxCluster names.
+    allowed: Option<Allowed>,
+}
+
+#[derive(Debug, Clone)]
+enum Login {
     /// An API token.
     Token {
         /// `user@realm!name`.
@@ -86,6 +96,14 @@ pub enum CredentialsError {
     /// Something that does not fit into a header.
     #[error("credentials: {0} holds characters that cannot be part of it")]
     Characters(&'static str),
+    /// A line of the file `endpoints`.
+    #[error("credentials: endpoints, line {line}: {problem}")]
+    Endpoints {
+        /// From 1.
+        line: usize,
+        /// What is wrong with it.
+        problem: String,
+    },
 }
 
 impl Credentials {
@@ -107,10 +125,10 @@ impl Credentials {
         if secret.is_empty() || !visible(secret) {
             return Err(CredentialsError::Characters("token-secret"));
         }
-        Ok(Credentials::Token {
+        Ok(Credentials::anywhere(Login::Token {
             id: id.to_owned(),
             secret: secret.into(),
-        })
+        }))
     }
 
     /// Checks a login.
@@ -122,14 +140,21 @@ impl Credentials {
         if !has_realm(username) {
             return Err(CredentialsError::Username(username.to_owned()));
         }
-        Ok(Credentials::Password {
+        Ok(Credentials::anywhere(Login::Password {
             username: username.to_owned(),
             // A file's last line end is not part of a password; blanks may be.
             password: password.trim_end_matches(['\r', '\n']).into(),
-        })
+        }))
     }
 
-    /// Reads a mounted Secret: `token-id` and `token-secret`, or `username` and `password`.
+    fn anywhere(login: Login) -> Credentials {
+        Credentials {
+            login,
+            allowed: None,
+        }
+    }
+
+    /// Reads a mounted Secret: `token-id` and `token-secret`, or `username` and `password`; and `endpoints`, if it is there.
     ///
     /// # Errors
     /// A file is missing, unreadable or malformed. No error shows a secret.
@@ -156,8 +181,8 @@ impl Credentials {
         read: impl Fn(&str) -> Result<Option<String>, CredentialsError>,
     ) -> Result<Credentials, CredentialsError> {
         let names = ["token-id", "token-secret", "username", "password"];
-        let [id, secret, username, password] = names.map(read);
-        match (id?, secret?, username?, password?) {
+        let [id, secret, username, password] = names.map(&read);
+        let credentials = match (id?, secret?, username?, password?) {
             (Some(id), Some(secret), None, None) => Credentials::token(&id, &secret),
             (None, None, Some(username), Some(password)) => {
                 Credentials::password(&username, &password)
@@ -176,26 +201,32 @@ impl Credentials {
                     },
                 })
             }
-        }
+        }?;
+        let allowed = read(endpoints::FILE)?.map(|text| Allowed::read(&text));
+        Ok(Credentials {
+            allowed: allowed.transpose()?,
+            ..credentials
+        })
     }
 
     /// The user or token, for messages and `pveum` lines.
     pub fn name(&self) -> &str {
-        match self {
-            Credentials::Token { id, .. } => id,
-            Credentials::Password { username, .. } => username,
+        match &self.login {
+            Login::Token { id, .. } => id,
+            Login::Password { username, .. } => username,
         }
     }
 
     fn same(&self, other: &Credentials) -> bool {
-        let is_of_kind = std::mem::discriminant(self) == std::mem::discriminant(other);
+        let is_of_kind =
+            std::mem::discriminant(&self.login) == std::mem::discriminant(&other.login);
         is_of_kind && self.name() == other.name() && self.secret() == other.secret()
     }
 
     fn secret(&self) -> &str {
-        match self {
-            Credentials::Token { secret, .. } => secret.expose_secret(),
-            Credentials::Password { password, .. } => password.expose_secret(),
+        match &self.login {
+            Login::Token { secret, .. } => secret.expose_secret(),
+            Login::Password { password, .. } => password.expose_secret(),
         }
     }
 }
@@ -245,6 +276,8 @@ pub(super) enum Authorization {
 pub(super) enum Unauthorized {
     /// The source gives nothing usable.
     Unusable(CredentialsError),
+    /// They may not go there; says why.
+    NotAllowed(String),
     /// Refused a moment ago.
     Refused,
 }
@@ -258,6 +291,8 @@ pub(super) struct Auth {
 #[derive(Default)]
 struct State {
     known: Option<Known>,
+    /// Of the last credentials that could be read, whichever are in use: what a person has taken out counts at once.
+    allowed: Option<Allowed>,
     /// Those before, which worked, until the ones in use have been accepted.
     before: Option<Known>,
     /// Read, refused, and put aside for those before.
@@ -299,8 +334,19 @@ impl Auth {
         self.state.lock().await.unused.clone()
     }
 
-    /// Headers for a request, or the login that must come first.
-    pub(super) async fn authorize(&self, write: bool) -> Result<Authorization, Unauthorized> {
+    /// Whether they go to any server, once there was a request.
+    pub(super) async fn is_anywhere(&self) -> Option<bool> {
+        let state = self.state.lock().await;
+        state.known.as_ref().map(|_| state.allowed.is_none())
+    }
+
+    /// Headers for a request to one of these endpoints, or the login that must come first. If one of them may not have the credentials, none gets them:
+    /// somebody has changed what he may not.
+    pub(super) async fn authorize(
+        &self,
+        endpoints: &[Endpoint],
+        write: bool,
+    ) -> Result<Authorization, Unauthorized> {
         let mut state = self.state.lock().await;
         let now = Instant::now();
         let suspicious = state
@@ -309,6 +355,10 @@ impl Auth {
             .is_none_or(|known| known.refused_at.is_some() || now - known.read_at >= REREAD);
         if suspicious {
             state.read(&self.source, now)?;
+        }
+        let refusal = state.allowed.as_ref();
+        if let Some(refusal) = refusal.and_then(|allowed| allowed.refusal(endpoints)) {
+            return Err(Unauthorized::NotAllowed(refusal));
         }
         let generation = state.generation;
         let known = state
@@ -320,20 +370,18 @@ impl Auth {
         {
             return Err(Unauthorized::Refused);
         }
-        match (&known.credentials, &known.ticket) {
-            (Credentials::Token { id, secret }, _) => Ok(Authorization::Headers {
+        match (&known.credentials.login, &known.ticket) {
+            (Login::Token { id, secret }, _) => Ok(Authorization::Headers {
                 headers: token_headers(id, secret),
                 generation,
             }),
-            (Credentials::Password { .. }, Some((ticket, since)))
-                if now - *since < TICKET_RENEWAL =>
-            {
+            (Login::Password { .. }, Some((ticket, since))) if now - *since < TICKET_RENEWAL => {
                 Ok(Authorization::Headers {
                     headers: ticket_headers(ticket, write),
                     generation,
                 })
             }
-            (Credentials::Password { username, password }, _) => Ok(Authorization::Login {
+            (Login::Password { username, password }, _) => Ok(Authorization::Login {
                 username: username.clone(),
                 password: password.clone(),
             }),
@@ -398,7 +446,11 @@ impl Auth {
 
 impl State {
     fn read(&mut self, source: &CredentialSource, now: Instant) -> Result<(), Unauthorized> {
-        match (source(), &mut self.known) {
+        let read = source();
+        if let Ok(read) = &read {
+            self.allowed.clone_from(&read.allowed);
+        }
+        match (read, &mut self.known) {
             (Ok(read), Some(known)) if known.credentials.same(&read) => {
                 known.read_at = now;
                 // Back from where they were changed. New ones are not known to be right before they are accepted.
@@ -556,7 +608,7 @@ mod tests {
         let auth = Auth::new(Arc::new(move || {
             Credentials::token("aut@pve!full", *read.lock().unwrap())
         }));
-        let authorized = async || match auth.authorize(false).await {
+        let authorized = async || match auth.authorize(&[], false).await {
             Ok(Authorization::Headers {
                 headers,
                 generation,

@@ -130,6 +130,10 @@ fn sentence(text: &str) -> Meaning {
             pool: quoted(text).unwrap_or_default().to_owned(),
         };
     }
+    // A privilege that Proxmox asks for in the task alone, or for a part of what was asked.
+    if let Some((_, refusal)) = text.split_once("403 Permission check failed") {
+        return forbidden(refusal);
+    }
     // Without quorum the configuration file system is read-only, and says so in three ways.
     if has("no quorum") || (has("/etc/pve/") && has("Permission denied")) {
         return Meaning::NoQuorum;
@@ -365,7 +369,7 @@ mod tests {
             ),
             (
                 "'storage-ceph'-locked command timed out - aborting",
-                "storage ceph is busy",
+                "the lock of storage ceph was not to be had: too many tasks want it, or one died with it and Proxmox takes it back after 2 minutes. Until a clone gets it, kproxide makes one at a time there and removes no disk",
                 Reaction::Retry,
             ),
             (

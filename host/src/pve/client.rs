@@ -169,6 +169,11 @@ impl Client {
         self.inner.auth.unused().await
     }
 
+    /// Whether the credentials go to whatever server `spec.endpoints` names, once there was a request.
+    pub async fn sends_credentials_anywhere(&self) -> Option<bool> {
+        self.inner.auth.is_anywhere().await
+    }
+
     /// What time it is at the endpoint that answered last; `None`: it has not said so lately.
     pub fn server_time(&self) -> Option<jiff::Timestamp> {
         self.inner.time.now()
@@ -320,7 +325,8 @@ impl Client {
         request: &mut http::Request<Bytes>,
     ) -> Result<Option<u64>, Error> {
         let write = request.method() != http::Method::GET;
-        match self.inner.auth.authorize(write).await {
+        let endpoints = &self.inner.endpoints;
+        match self.inner.auth.authorize(endpoints, write).await {
             Ok(Authorization::Headers {
                 headers,
                 generation,
@@ -332,6 +338,11 @@ impl Client {
             Err(Unauthorized::Unusable(problem)) => {
                 let (meaning, text) = (Meaning::CredentialsUnusable, problem.to_string());
                 let failure = Failure::new(meaning, Executed::No, None, text);
+                Err(self.fail(endpoint, call, failure))
+            }
+            Err(Unauthorized::NotAllowed(problem)) => {
+                let failure =
+                    Failure::new(Meaning::EndpointNotAllowed, Executed::No, None, problem);
                 Err(self.fail(endpoint, call, failure))
             }
             // The text has no time in it, so that it is reported once and not with each tick.
@@ -346,11 +357,14 @@ impl Client {
     /// Proxmox: `POST /access/ticket` needs no permission and no CSRF token, and repeating it does no harm.
     async fn log_in(&self, endpoint: usize, call: &Call, deadline: Duration) -> Result<(), Error> {
         let _one_at_a_time = self.inner.login.lock().await;
-        let (username, password) = match self.inner.auth.authorize(false).await {
+        let endpoints = &self.inner.endpoints;
+        let (username, password) = match self.inner.auth.authorize(endpoints, false).await {
             Ok(Authorization::Login { username, password }) => (username, password),
             // Another call has logged in while this one waited for its turn.
             Ok(Authorization::Headers { .. }) => return Ok(()),
-            Err(Unauthorized::Unusable(_) | Unauthorized::Refused) => {
+            Err(
+                Unauthorized::Unusable(_) | Unauthorized::NotAllowed(_) | Unauthorized::Refused,
+            ) => {
                 return Err(self.unauthorized(endpoint, call, String::new()));
             }
         };

@@ -63,8 +63,10 @@ pub enum Meaning {
     /// kproxide did not send this write: its turn did not come soon enough, or this process may no longer write.
     #[error("the request was not sent")]
     Withheld,
-    /// Too many allocations at once on one storage; the task has cleaned up after itself.
-    #[error("storage {storage} is busy")]
+    /// Too many allocations at once on one storage, or a task died with its lock; the task has cleaned up after itself.
+    #[error(
+        "the lock of storage {storage} was not to be had: too many tasks want it, or one died with it and Proxmox takes it back after 2 minutes. Until a clone gets it, kproxide makes one at a time there and removes no disk"
+    )]
     StorageBusy {
         /// The storage, as far as the text names it.
         storage: String,
@@ -124,6 +126,9 @@ pub enum Meaning {
     /// Our credentials could not be read or used as they are.
     #[error("the credentials cannot be used")]
     CredentialsUnusable,
+    /// The file beside the credentials does not allow that they go there.
+    #[error("the credentials may not go there")]
+    EndpointNotAllowed,
     /// Something that API tokens may not do.
     #[error("this call needs a login with user and password instead of an API token")]
     TicketNeeded,
@@ -273,9 +278,10 @@ impl Meaning {
             | Meaning::TaskUnknown
             | Meaning::Unexpected => Reaction::LookFirst,
 
-            Meaning::NoQuorum | Meaning::Unauthorized | Meaning::CredentialsUnusable => {
-                Reaction::Freeze
-            }
+            Meaning::NoQuorum
+            | Meaning::Unauthorized
+            | Meaning::CredentialsUnusable
+            | Meaning::EndpointNotAllowed => Reaction::Freeze,
 
             Meaning::TemplateMissing { .. }
             | Meaning::PermissionDenied { .. }
@@ -300,6 +306,28 @@ impl Meaning {
             | Meaning::NothingToChange
             | Meaning::NotImplemented => Reaction::GiveUp,
         }
+    }
+}
+
+impl Meaning {
+    /// A refusal that would be the same on every hypervisor: of what the class asks for, or for want of a privilege that
+    /// does not belong to one storage, network or template. `vmid`: the VM that it is about.
+    pub fn is_alike_everywhere(&self, vmid: u32) -> bool {
+        if let Meaning::PermissionDenied {
+            path: Some(path), ..
+        } = self
+        {
+            return path == "/" || path.starts_with("/pool/") || *path == format!("/vms/{vmid}");
+        }
+        matches!(
+            self,
+            Meaning::PoolMissing { .. }
+                | Meaning::TagRefused { .. }
+                | Meaning::TicketNeeded
+                | Meaning::RootOnly
+                | Meaning::SshKeyRefused
+                | Meaning::InvalidParameter { .. }
+        )
     }
 }
 
@@ -411,26 +439,6 @@ impl Error {
         } else {
             self.meaning.reaction()
         }
-    }
-
-    /// A refusal that would be the same on every hypervisor: of what the class asks for, or for want of a privilege that
-    /// does not belong to one storage, network or template. `vmid`: the VM that it is about.
-    pub fn is_alike_everywhere(&self, vmid: u32) -> bool {
-        if let Meaning::PermissionDenied {
-            path: Some(path), ..
-        } = &self.meaning
-        {
-            return path == "/" || path.starts_with("/pool/") || *path == format!("/vms/{vmid}");
-        }
-        matches!(
-            self.meaning,
-            Meaning::PoolMissing { .. }
-                | Meaning::TagRefused { .. }
-                | Meaning::TicketNeeded
-                | Meaning::RootOnly
-                | Meaning::SshKeyRefused
-                | Meaning::InvalidParameter { .. }
-        )
     }
 
     /// The endpoint failed, not the call: another one may answer.

@@ -4,12 +4,17 @@
 //! locks) stop its API; a storage's allocations are serialized by a lock that waits ten seconds and then fails the clone.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout_at};
 
 /// One of the three workers always stays free for others.
 const PROTECTED_PER_HYPERVISOR: usize = 2;
+
+/// Proxmox: so long after it was taken, the lock of a shared storage is free again though its task died.
+const JAM_LASTS: Duration = Duration::from_secs(120);
 
 /// ProxmoxCluster's `concurrency`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,9 +50,18 @@ pub struct Limits {
     concurrency: Concurrency,
     storages: Slots<StorageSlot>,
     hypervisors: Slots<String>,
+    jams: Mutex<BTreeMap<StorageSlot, Jam>>,
     protected: Slots<String>,
     /// Reads wait here first, so that a write never has more of them before it than there are workers.
     protected_reads: Slots<String>,
+}
+
+/// A storage whose lock a task could not get.
+#[derive(Debug, Clone)]
+struct Jam {
+    until: Instant,
+    /// One clone at a time. Closed when the jam is over.
+    turn: Arc<Semaphore>,
 }
 
 /// A worker of a hypervisor; given back by dropping it.
@@ -62,6 +76,7 @@ pub(super) struct Worker {
 pub struct CloneSlot {
     _hypervisor: OwnedSemaphorePermit,
     _storage: OwnedSemaphorePermit,
+    _alone: Option<OwnedSemaphorePermit>,
 }
 
 impl Limits {
@@ -71,6 +86,7 @@ impl Limits {
             concurrency,
             storages: Slots::default(),
             hypervisors: Slots::default(),
+            jams: Mutex::default(),
             protected: Slots::default(),
             protected_reads: Slots::default(),
         }
@@ -78,19 +94,64 @@ impl Limits {
 
     /// Waits, in order of arrival, for the right to clone onto `storage` from `hypervisor`.
     pub async fn clone_slot(&self, storage: StorageSlot, hypervisor: &str) -> CloneSlot {
-        // Always the storage first: two clones can then never wait for each other.
-        let storage = self
+        // Always the storage first: two clones can then never wait for each other, and those that wait for a jam hold up
+        // no other storage.
+        let permit = self
             .storages
-            .take(storage, self.concurrency.per_storage)
+            .take(storage.clone(), self.concurrency.per_storage)
             .await;
+        let alone = self.alone(&storage).await;
         let hypervisor = self
             .hypervisors
             .take(hypervisor.to_owned(), self.concurrency.per_hypervisor)
             .await;
         CloneSlot {
             _hypervisor: hypervisor,
-            _storage: storage,
+            _storage: permit,
+            _alone: alone,
         }
+    }
+
+    /// A task could not get the lock of this storage (`true`), or got it.
+    pub fn note_jam(&self, storage: StorageSlot, is_jammed: bool) {
+        let mut jams = self.jams();
+        if is_jammed {
+            let until = Instant::now() + JAM_LASTS;
+            let jam = jams.entry(storage).or_insert_with(|| Jam {
+                until,
+                turn: Arc::new(Semaphore::new(1)),
+            });
+            jam.until = until;
+        } else if let Some(over) = jams.remove(&storage) {
+            over.turn.close();
+        }
+    }
+
+    /// A task could not get the lock of this storage, and none has got it since.
+    pub fn is_jammed(&self, storage: &StorageSlot) -> bool {
+        self.jam(storage).is_some()
+    }
+
+    /// While the storage is jammed, the right to be the only one that tries.
+    async fn alone(&self, storage: &StorageSlot) -> Option<OwnedSemaphorePermit> {
+        loop {
+            let jam = self.jam(storage)?;
+            // Otherwise the jam is over, or another try has failed meanwhile.
+            if let Ok(Ok(turn)) = timeout_at(jam.until, jam.turn.acquire_owned()).await {
+                return Some(turn);
+            }
+        }
+    }
+
+    fn jam(&self, storage: &StorageSlot) -> Option<Jam> {
+        let mut jams = self.jams();
+        let now = Instant::now();
+        jams.retain(|_, jam| now < jam.until);
+        jams.get(storage).cloned()
+    }
+
+    fn jams(&self) -> MutexGuard<'_, BTreeMap<StorageSlot, Jam>> {
+        self.jams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for one of the workers that kproxide may use on `hypervisor`, for a write. At most as many reads as there
@@ -156,6 +217,44 @@ mod tests {
             storage: storage.to_owned(),
             hypervisor: None,
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn n6_a_jam_lets_one_clone_try_and_is_over_with_it_or_with_time() {
+        let brief = Duration::from_millis(1);
+        let free = async |limits: &Limits, storage: &str| {
+            let mut slots = Vec::new();
+            while let Ok(slot) = timeout(brief, limits.clone_slot(shared(storage), "pve1")).await {
+                slots.push(slot);
+            }
+            slots.len()
+        };
+        let limits = Limits::new(Concurrency {
+            per_storage: 3,
+            per_hypervisor: 9,
+        });
+        limits.note_jam(shared("ceph"), true);
+        assert_eq!(
+            (free(&limits, "ceph").await, free(&limits, "nfs").await),
+            (1, 3)
+        );
+        // Those that wait go on at once when it is over, whatever the one that tries still does.
+        let _alone = limits.clone_slot(shared("ceph"), "pve1").await;
+        let waits = limits.clone_slot(shared("ceph"), "pve1");
+        let over = async {
+            tokio::time::sleep(brief).await;
+            limits.note_jam(shared("ceph"), false);
+        };
+        let (second, ()) = tokio::join!(timeout(2 * brief, waits), over);
+        assert!(second.is_ok() && !limits.is_jammed(&shared("ceph")));
+
+        limits.note_jam(shared("nfs"), true);
+        tokio::time::sleep(JAM_LASTS / 2).await;
+        limits.note_jam(shared("nfs"), true);
+        tokio::time::sleep(JAM_LASTS / 2 + brief).await;
+        assert_eq!(free(&limits, "nfs").await, 1, "each failure counts anew");
+        tokio::time::sleep(JAM_LASTS / 2).await;
+        assert_eq!(free(&limits, "nfs").await, 3);
     }
 
     #[tokio::test(start_paused = true)]

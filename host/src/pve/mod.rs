@@ -25,6 +25,7 @@ pub mod transport;
 pub mod tls;
 
 pub mod auth;
+pub mod endpoints;
 
 pub mod limits;
 

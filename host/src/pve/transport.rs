@@ -13,7 +13,7 @@ use hyper::ext::ReasonPhrase;
 use tower::util::BoxCloneSyncService;
 use tower::{Service, ServiceExt as _};
 
-use super::tls::{TlsError, Trust, TrustFailure};
+use super::tls::{Fingerprint, TlsError, Trust, TrustFailure};
 
 /// What every transport is to the client.
 pub type Transport = BoxCloneSyncService<Request<Bytes>, Response<Bytes>, TransportError>;
@@ -60,6 +60,8 @@ pub struct Endpoint {
     pub name: String,
     /// Takes requests whose URI is a path.
     pub transport: Transport,
+    /// Only certificates with one of these are trusted. `None`: something else decides.
+    pub(super) pins: Option<Vec<Fingerprint>>,
 }
 
 impl Endpoint {
@@ -73,6 +75,7 @@ impl Endpoint {
         Endpoint {
             name: name.into(),
             transport: BoxCloneSyncService::new(service.map_err(Into::into)),
+            pins: None,
         }
     }
 }
@@ -132,7 +135,14 @@ pub fn https(
         let url = format!("{base}{}", request.uri());
         async move { exchange(client, url, request).await }
     });
-    Ok(Endpoint::new(name, service))
+    let pins = match trust {
+        Trust::Fingerprints(pins) => Some(pins.clone()),
+        Trust::System | Trust::CaFile(_) | Trust::Ca(..) | Trust::InsecureSkipVerify => None,
+    };
+    Ok(Endpoint {
+        pins,
+        ..Endpoint::new(name, service)
+    })
 }
 
 async fn exchange(
@@ -179,7 +189,7 @@ fn transport_error(error: reqwest::Error) -> TransportError {
 }
 
 /// `https://host:port` of what people write as an endpoint.
-fn base_url(written: &str) -> Result<String, EndpointError> {
+pub(super) fn base_url(written: &str) -> Result<String, EndpointError> {
     let problem = |problem: &str| EndpointError::Url {
         url: written.to_owned(),
         problem: problem.to_owned(),

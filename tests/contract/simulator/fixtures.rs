@@ -2,6 +2,8 @@
 
 #[path = "fixtures/one_server.rs"]
 mod one_server;
+#[path = "fixtures/tasks.rs"]
+mod tasks;
 #[path = "fixtures/two_servers.rs"]
 mod two_servers;
 
@@ -28,6 +30,12 @@ pub(crate) const ALL: &[(&str, Fixture)] = &[
     ("status broadcasts", |replay| {
         Box::pin(one_server::status_broadcasts(replay))
     }),
+    ("privileges asked for in tasks", |replay| {
+        Box::pin(tasks::privileges(replay))
+    }),
+    ("tasks killed under a lock", |replay| {
+        Box::pin(tasks::killed(replay))
+    }),
     ("two servers", |replay| {
         Box::pin(two_servers::two_servers(replay))
     }),
@@ -45,6 +53,7 @@ pub(crate) const ALL: &[(&str, Fixture)] = &[
 const ADMIN: As = As("aut@pve!full=secret");
 const POOL: As = As("pooluser@pve!tt=secret");
 const STRANGER: As = As("stranger@pve!none=secret");
+const SMALL: As = As("kp@pve!tt=secret");
 const SEPARATED: As = As("aut@pve!bare=secret");
 
 /// Lets the tasks begin that were just started.

@@ -79,7 +79,7 @@ pub(crate) fn lab(servers: u32) -> Topology {
 
 const LOCAL_CONTENT: [&str; 6] = ["iso", "rootdir", "snippets", "images", "import", "vztmpl"];
 
-const POOL_PRIVILEGES: [&str; 14] = [
+pub(crate) const POOL_PRIVILEGES: [&str; 14] = [
     "Datastore.AllocateSpace",
     "Datastore.Audit",
     "Pool.Audit",
@@ -112,7 +112,7 @@ pub(crate) fn pair() -> Topology {
     topology
 }
 
-fn user(name: &str, tokens: &[(&str, bool)]) -> UserSpec {
+pub(crate) fn user(name: &str, tokens: &[(&str, bool)]) -> UserSpec {
     let token = |(id, privsep): &(&str, bool)| TokenSpec {
         id: (*id).into(),
         secret: "secret".into(),
@@ -126,7 +126,7 @@ fn user(name: &str, tokens: &[(&str, bool)]) -> UserSpec {
     }
 }
 
-fn grant(path: &str, subject: &str, privileges: &[&str]) -> AclSpec {
+pub(crate) fn grant(path: &str, subject: &str, privileges: &[&str]) -> AclSpec {
     AclSpec {
         path: path.into(),
         subject: subject.into(),

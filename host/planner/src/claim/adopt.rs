@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 
 use super::answers::failed;
+use super::labels::own;
 use super::observed::Observed;
 use super::op::{Effect, Op};
 use super::step::{Change, NodePatch, NodeRef, StatusChange, Step};
@@ -183,12 +184,7 @@ fn wanted_labels(subject: &Subject<'_>, node: &NodeFacts) -> Labels {
         keys::INSTANCE_TYPE.to_owned(),
         spec.instance_type.to_string(),
     );
-    let ours = [
-        (keys::POOL, spec.pool.as_str()),
-        (keys::CLASS, spec.class.as_str()),
-        (keys::CLAIM, subject.name.as_str()),
-    ];
-    labels.extend(ours.map(|(key, value)| (key.to_owned(), value.to_owned())));
+    labels.extend(own(subject.name, spec).map(|(key, value)| (key.to_owned(), value.to_owned())));
     labels
 }
 

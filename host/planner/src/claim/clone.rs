@@ -148,7 +148,7 @@ fn clone_failed(
         | Failure::NumberSpoilt
         | Failure::GiveUp
         | Failure::Everywhere => fail(Condition::Launched, failure.as_str(), message, now),
-        Failure::Retry | Failure::VmidTaken | Failure::Freeze => {
+        Failure::Retry | Failure::StorageBusy | Failure::VmidTaken | Failure::Freeze => {
             if now >= subject.provision_deadline() {
                 return fail(Condition::Launched, failure.as_str(), message, now);
             }

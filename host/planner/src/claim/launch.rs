@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::answers::{
-    failed_on_vm, follow, not_visible, proven_absent, refuse, settled, soon, unread,
+    SOON, failed_on_vm, follow, not_visible, proven_absent, refuse, settled, soon, unread,
 };
 use super::clone::clone;
 use super::failing::{fail, taken_by_another, too_late};
@@ -11,7 +11,7 @@ use super::observed::{Failure, MachineLook, Observed, Outcome, Power, Presence};
 use super::op::{Effect, Op};
 use super::ownership::{Made, is_another, prove};
 use super::power::{pause, starts};
-use super::reasons::START_FAILED;
+use super::reasons::{PREPARE_FAILED, START_FAILED};
 use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
 use super::{Condition, Phase};
@@ -143,11 +143,23 @@ fn outcome(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Option
         | Failure::NumberSpoilt
         | Failure::GiveUp
         | Failure::Everywhere => fail(Condition::Launched, failure.as_str(), message, now),
-        Failure::Retry | Failure::VmidTaken | Failure::Freeze if late => {
+        Failure::Retry | Failure::StorageBusy | Failure::VmidTaken | Failure::Freeze if late => {
             fail(Condition::Launched, failure.as_str(), message, now)
         }
-        Failure::Retry | Failure::VmidTaken | Failure::Freeze => soon(now, message),
+        Failure::Retry | Failure::StorageBusy | Failure::VmidTaken | Failure::Freeze => {
+            prepare_failed(subject, message, now)
+        }
     })
+}
+
+/// It is tried again, and the claim says why.
+fn prepare_failed(subject: &Subject<'_>, message: String, now: Timestamp) -> Step {
+    let kind = Condition::Launched;
+    let change = StatusChange::default().condition(kind, false, PREPARE_FAILED, &*message, now);
+    match change.is_in(subject.status()) {
+        true => soon(now, message),
+        false => change.record_and_back_off(later(now, SOON), message),
+    }
 }
 
 /// Each failed start rests longer than the one before it. After a handful the launch has failed: Proxmox keeps a short

@@ -167,8 +167,8 @@ pub(super) fn machine() -> Looks {
 
 /// A voluntary removal begins with the proof of ownership. A refusal stays until a proof has succeeded.
 fn ownership_is_asked(subject: &Subject<'_>) -> bool {
-    subject.status().phase == Phase::Initialized
-        && (is_chosen(subject) || service::is_refused(subject))
+    let is_in_service = subject.status().phase == Phase::Initialized;
+    service::is_refused(subject) || is_in_service && is_chosen(subject)
 }
 
 /// The last moment at which a removal can still be given up.

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Up: `launch` (`clone`, configure, start), `register` (join, then `adopt` labels the Node; `overdue` if it is late),
-//! `service` (keep it; `power` if the VM has stopped or gone). A claim for a machine that has lost its own starts in
+//! `service` (keep it; `labels` of ours; `power` if the VM has stopped or gone). A claim for a machine that has lost its own starts in
 //! `orphan`. Down: `begin` (may it go?), `drain` (should it still go? it can be undone; `empty` does it), `terminate`
 //! (prove, mark, stop, destroy), `closing` (prove that it is gone, close the records).
 
@@ -51,6 +51,8 @@ mod evidence;
 
 mod overdue;
 
+mod labels;
+
 mod moved;
 
 mod service;
@@ -75,6 +77,7 @@ mod ledger;
 pub(crate) mod tests;
 
 pub use adopt::provider_id;
+pub use labels::{LABELS_RESTORED, Restored, labels_differ};
 pub use ledger::{Closing, close, entry_of, failing_pools};
 pub(crate) use ledger::{backoff_with_open_claims, is_over};
 pub use looks::{Looks, Need, looks};

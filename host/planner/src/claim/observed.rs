@@ -178,6 +178,8 @@ pub enum Failure {
     Everywhere,
     /// Something with this VMID was left behind, so no machine can have it. Another number can be taken at once.
     NumberSpoilt,
+    /// The lock of a storage was not to be had. This passes, and no hypervisor is to blame.
+    StorageBusy,
     /// The VMID exists already.
     VmidTaken,
     /// The whole cluster refuses writes or our credentials.

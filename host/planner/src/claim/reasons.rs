@@ -16,6 +16,12 @@ pub(super) const NUMBER_SPOILT: &str = "NumberSpoilt";
 /// The reason of `Launched=False` while a clone failed and is tried again.
 pub(super) const CLONE_FAILED: &str = "CloneFailed";
 
+/// The reason of `Launched=False` while what comes between clone and start failed and is tried again.
+pub(super) const PREPARE_FAILED: &str = "PrepareFailed";
+
+/// The reason of `Launched=False` when the lock of a storage was not to be had for all of the time.
+pub(super) const STORAGE_BUSY: &str = "StorageBusy";
+
 /// The reason of `Launched=False` when Proxmox refuses what is the same on each of its servers: something of the class, or
 /// a privilege of the token.
 pub(crate) const REFUSED_EVERYWHERE: &str = "RefusedEverywhere";

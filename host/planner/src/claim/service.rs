@@ -4,6 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::adopt::{Adoption, adopt, registered_as};
 use super::answers::{LATER, refuse, settled, soon};
+use super::labels::{Restoring, restoring};
 use super::moved::{Moved, zone_set};
 use super::observed::{MachineLook, NodeLook, Observed};
 use super::ownership::{Made, prove};
@@ -71,10 +72,16 @@ pub(super) fn initialized(subject: &Subject<'_>, observed: &Observed, now: Times
             "its VM is not there, and not given up yet",
         );
     }
-    Step::wait(
-        restarted(subject).then(|| recovery(subject).max(later(now, SignedDuration::from_secs(5)))),
-        "in service",
-    )
+    let mut next =
+        restarted(subject).then(|| recovery(subject).max(later(now, SignedDuration::from_secs(5))));
+    if let Some(NodeLook::One(name, node)) = &observed.node {
+        match restoring(subject, (name, node), now) {
+            Restoring::Nothing => {}
+            Restoring::Later(at) => next = Some(next.map_or(at, |next| next.min(at))),
+            Restoring::Now(step) => return step,
+        }
+    }
+    Step::wait(next, "in service")
 }
 
 /// The condition Ready follows the Node and its server.

@@ -9,7 +9,7 @@ use super::evidence::lasting;
 use super::op::Op;
 use super::reasons::{
     AWAITS_DEVICES, CLONE_FAILED, CLONED, JOIN_NOT_RUN, NOT_IN_SERVICE, NUMBER_SPOILT, OUTDATED,
-    START_FAILED, VMID_TAKEN,
+    PREPARE_FAILED, START_FAILED, STORAGE_BUSY, VMID_TAKEN,
 };
 use crate::facts::{
     BlockedDrains, ClaimCondition, ClaimFacts, ClaimStatus, Condition, GIVEN_UP, LaunchFailure,
@@ -107,9 +107,10 @@ impl ClaimCondition {
 }
 
 impl ClaimStatus {
-    /// Why the last start of its VM failed.
+    /// Why the last start of its VM failed, or what comes before it.
     pub(super) fn start_error(&self) -> Option<&str> {
-        self.launch_error(START_FAILED)
+        let failed = self.launch_error(START_FAILED);
+        failed.or_else(|| self.launch_error(PREPARE_FAILED))
     }
 
     /// Why the join command could not be started in the guest.
@@ -189,6 +190,8 @@ impl ClaimStatus {
                     | NUMBER_SPOILT
                     | OUTDATED
                     | CLONE_FAILED
+                    | PREPARE_FAILED
+                    | STORAGE_BUSY
                     | CLONED
                     | "ReservationLost"
                     | "Lost"

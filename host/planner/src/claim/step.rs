@@ -8,7 +8,8 @@ use jiff::Timestamp;
 use super::observed::Failure;
 use super::op::{Effect, Op};
 use super::reasons::{
-    DRAINING, NODE_READY, NOT_IN_SERVICE, NUMBER_SPOILT, OUTDATED, REFUSED_EVERYWHERE, TERMINATING,
+    DRAINING, NODE_READY, NOT_IN_SERVICE, NUMBER_SPOILT, OUTDATED, REFUSED_EVERYWHERE,
+    STORAGE_BUSY, TERMINATING,
 };
 use super::{BLOCKED_BY_POD, CORDONED, Condition, Intent, Phase, SCALE_DOWN_BLOCKED};
 use crate::facts::{BlockedDrains, ClaimCondition, ClaimStatus, Labels, Taint};
@@ -296,6 +297,7 @@ impl Failure {
             Self::Elsewhere => "HypervisorUnfit",
             Self::Outdated => OUTDATED,
             Self::NumberSpoilt => NUMBER_SPOILT,
+            Self::StorageBusy => STORAGE_BUSY,
             Self::GiveUp => "Refused",
             Self::Everywhere => REFUSED_EVERYWHERE,
             Self::VmidTaken => "VmidTaken",

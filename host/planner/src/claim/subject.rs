@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::labels::Restored;
 use super::moved::Moved;
 use super::op::Op;
 use super::stalled::Waits;
@@ -62,12 +63,14 @@ pub struct Hint {
     /// Its Node's zone is that of a server that the VM has left.
     pub moved: Option<Moved>,
     /// The Node that the claim has recorded is gone, or another one has taken its place, or it is Ready and the claim does
-    /// not say so, or the other way round.
+    /// not say so, or the other way round, or its labels of ours are not the claim's.
     pub node_changed: bool,
     /// A person says that its hypervisor is off, and it does not answer.
     pub declared_off: bool,
     /// Proxmox says that its hypervisor is offline.
     pub server_is_off: bool,
+    /// Its Node's labels of ours.
+    pub restored: Restored,
     /// CSI drivers that its Node still lacks.
     pub registering: Registering,
     /// Devices that its instance type promises. Its Node comes into service once it shows them, or the join deadline is over.

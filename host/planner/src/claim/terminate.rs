@@ -345,6 +345,7 @@ fn outcome(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Option
         | Failure::Elsewhere
         | Failure::Outdated
         | Failure::NumberSpoilt
+        | Failure::StorageBusy
         | Failure::VmidTaken
         | Failure::Freeze => soon(now, why),
     })
@@ -365,6 +366,7 @@ fn refused(
         | Failure::Elsewhere
         | Failure::Outdated
         | Failure::NumberSpoilt
+        | Failure::StorageBusy
         | Failure::VmidTaken
         | Failure::Freeze => LOCK_PAUSE,
     };

@@ -33,6 +33,8 @@ mod clones;
 mod joining;
 
 #[cfg(test)]
+mod labels;
+#[cfg(test)]
 mod moved;
 
 #[cfg(test)]

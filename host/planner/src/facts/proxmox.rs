@@ -67,6 +67,8 @@ impl InventoryFacts {
 pub enum Trouble {
     /// Proxmox refuses the credentials, or they cannot be read.
     Credentials,
+    /// An endpoint is not in the list of those that may have the credentials.
+    Endpoint,
     /// The certificate of an endpoint is not trusted.
     Certificate,
     /// The credentials may not see what kproxide must see.

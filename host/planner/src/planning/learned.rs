@@ -2,28 +2,28 @@
 //! the rows count that the NodeClass's status keeps ([`crate::learned`]).
 
 use std::cmp::Reverse;
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::Planning;
 use super::claims::Stage;
 use super::csi::Shown;
 use super::fit::NodeProfile;
 use super::machines::{self, promised, signed, size_of_claim};
+use super::{Planning, believed};
 use crate::claim::Condition;
 use crate::facts::{ClaimSpec, ClassFacts, InstanceType, Labels, LearnedNode, PodSpec};
 use crate::ids::{ClassName, InstanceTypeName, NodeName, ObjectKey};
 use crate::keys::REVISION;
 use crate::learned::KEPT;
+use crate::report::Doubt;
 use crate::resources::{Resources, is_huge_pages};
 use crate::time::later;
 use crate::world::{NodeView, PodView, World};
 
 /// A type of another size is another one.
-type TypeKey = (ClassName, InstanceTypeName, u64, u64);
+pub(super) type TypeKey = (ClassName, InstanceTypeName, u64, u64);
 
 /// What static pods ask, and labels that come after the join, count if so many of a type's last Nodes have them: two
 /// thirds.
@@ -40,10 +40,10 @@ const IMAGE_BYTES: u64 = 1 << 30;
 
 /// A Node in service, or one that was.
 #[derive(Clone, Debug)]
-struct Seen {
-    node: NodeName,
+pub(super) struct Seen {
+    pub(super) node: NodeName,
     since: Timestamp,
-    offered: Resources,
+    pub(super) offered: Resources,
 }
 
 /// Which Node has taught how little its type offers.
@@ -57,12 +57,14 @@ pub(super) struct Teacher {
 /// What real Nodes have shown.
 #[derive(Debug, Default)]
 pub(super) struct Learned {
-    /// What those of each instance type offer: the least of each resource.
+    /// What those of each instance type offer: the least of each resource that is believed.
     offered: BTreeMap<TypeKey, Resources>,
+    /// What is not believed.
+    pub(super) doubts: Vec<Doubt>,
     /// The last of each instance type, the newest first.
     seen: BTreeMap<TypeKey, Vec<Seen>>,
-    /// Types of which a machine is on its way.
-    coming: BTreeSet<TypeKey>,
+    /// Types of which a machine is on its way, and what their Nodes show, if they are there.
+    coming: BTreeMap<TypeKey, Vec<Seen>>,
     /// Labels that the Nodes of each type get from others after they have joined.
     labels: BTreeMap<TypeKey, Labels>,
     /// What the pods of DaemonSets ask: as their templates, or more where something adds to them.
@@ -138,9 +140,14 @@ impl Learned {
         size: &InstanceType,
         resource: &str,
     ) -> Option<Teacher> {
-        let seen = self.seen.get(&type_key(class, size))?;
+        let key = type_key(class, size);
+        let seen = self.seen.get(&key)?;
         let newest = seen.first()?;
-        let least = seen.iter().min_by_key(|it| it.offered.amount(resource))?;
+        let believed = self.offered.get(&key)?.amount(resource);
+        let nodes = seen.iter().map(|it| (it.offered.amount(resource), it));
+        let (_, least) = nodes
+            .filter(|(amount, _)| *amount >= believed)
+            .min_by_key(|(amount, _)| *amount)?;
         Some(Teacher {
             node: least.node.clone(),
             since: least.since,
@@ -158,7 +165,7 @@ impl Learned {
         let key = type_key(class, size);
         let newest = self.seen.get(&key).and_then(|seen| seen.first());
         let is_due = newest.is_some_and(|newest| now >= later(newest.since, TRIED_AGAIN));
-        is_due && !self.coming.contains(&key)
+        is_due && !self.coming.contains_key(&key)
     }
 
     /// What the DaemonSets' pods ask that will run on such a machine.
@@ -195,19 +202,11 @@ impl Learned {
             .collect()
     }
 
-    fn lower(&mut self, key: TypeKey, offered: &Resources) {
-        match self.offered.entry(key) {
-            Entry::Vacant(vacant) => {
-                vacant.insert(offered.clone());
-            }
-            Entry::Occupied(mut least) => least.get_mut().lower_to(offered),
-        }
-    }
-
-    /// The least of the last Nodes in service, of those that are there and those that are gone.
-    fn lower_to_last(&mut self) {
+    /// The least of the Nodes that come and of the last ones in service, of those that are there and those that are
+    /// gone.
+    fn lower_to_last(&mut self, world: &World) {
         let mut all = std::mem::take(&mut self.seen);
-        for (key, seen) in &mut all {
+        for seen in all.values_mut() {
             seen.sort_by(|a, b| (b.since, &a.node).cmp(&(a.since, &b.node)));
             seen.dedup_by(|b, a| {
                 let is_same = a.node == b.node;
@@ -221,8 +220,14 @@ impl Learned {
                 is_same
             });
             seen.truncate(LAST);
-            for one in seen.iter() {
-                self.lower(key.clone(), &one.offered);
+        }
+        let keys: BTreeSet<&TypeKey> = all.keys().chain(self.coming.keys()).collect();
+        for key in keys {
+            let nodes = [all.get(key), self.coming.get(key)];
+            let nodes: Vec<Seen> = nodes.into_iter().flatten().flatten().cloned().collect();
+            let nominal = nominal_of(world, key);
+            if let Some(least) = believed::least(key, &nodes, &nominal, &mut self.doubts) {
+                self.offered.insert(key.clone(), least);
             }
         }
         self.seen = all;
@@ -267,7 +272,8 @@ impl Learned {
             of_type.entry(key(row)).or_default().push(row);
         }
         for (key, rows) in of_type {
-            let sum = statics(&rows);
+            let (nominal, is_most) = (nominal_of(world, &key), |count| is_most(count, rows.len()));
+            let sum = believed::statics(&key, &rows, &nominal, is_most, &mut self.doubts);
             if !sum.is_zero() {
                 self.statics.insert(key.clone(), sum);
             }
@@ -279,20 +285,8 @@ impl Learned {
     }
 }
 
-/// What the static pods ask that stand on most of these Nodes, each as on the newest.
-fn statics(rows: &[&LearnedNode]) -> Resources {
-    let names: BTreeSet<&Arc<str>> = rows.iter().flat_map(|row| row.static_pods.keys()).collect();
-    let mut sum = Resources::default();
-    for name in names {
-        let mut on = rows.iter().filter_map(|row| row.static_pod(name));
-        let count = on.clone().count();
-        if let Some(newest) = on.next()
-            && count * MOST.1 >= rows.len() * MOST.0
-        {
-            sum.add(&newest);
-        }
-    }
-    sum
+fn is_most(count: usize, all: usize) -> bool {
+    count * MOST.1 >= all * MOST.0
 }
 
 /// Labels that most of these Nodes have, with one value.
@@ -303,7 +297,7 @@ fn later_labels(rows: &[&LearnedNode]) -> Labels {
     }
     let most = counts
         .into_iter()
-        .filter(|(_, count)| count * MOST.1 >= rows.len() * MOST.0);
+        .filter(|(_, count)| is_most(*count, rows.len()));
     most.map(|((key, value), _)| (key.to_string(), value.clone()))
         .collect()
 }
@@ -335,6 +329,44 @@ fn nominal(class: &ClassFacts, size: &InstanceType, template_disk: u64) -> Resou
         ephemeral_bytes: signed(disk_bytes - disk_bytes.div_ceil(10)),
         pods: i64::from(size.max_pods),
         extended: extended.clone(),
+    }
+}
+
+/// What the class's status keeps of this type.
+fn rows_of<'w>(world: &'w World, key: &TypeKey) -> Vec<&'w LearnedNode> {
+    let (class, name, milli_cores, memory_bytes) = key;
+    let Some(class) = world.classes().get(class) else {
+        return Vec::new();
+    };
+    let rows = class.learned.iter().filter(|row| {
+        let size = (u64::from(row.cores) * 1000, row.memory_bytes);
+        row.instance_type == *name && size == (*milli_cores, *memory_bytes)
+    });
+    rows.filter(|row| is_current(world, class, row)).collect()
+}
+
+/// By its size, as far as that is known of a type that may have gone from its class.
+fn nominal_of(world: &World, (class, name, milli_cores, memory_bytes): &TypeKey) -> Resources {
+    let class = world.classes().get(class);
+    let size = class.and_then(|class| {
+        let mut types = class.instance_types.iter();
+        types.find(|it| {
+            (&it.name, u64::from(it.cores) * 1000, it.memory_bytes)
+                == (name, *milli_cores, *memory_bytes)
+        })
+    });
+    match class.zip(size) {
+        Some((class, size)) => {
+            let inventories = world.inventories().values();
+            let templates = inventories.filter_map(|it| it.templates.get(&class.template));
+            let disks = templates.flatten().map(|it| it.boot_bytes());
+            nominal(class, size, disks.min().unwrap_or(0))
+        }
+        None => Resources {
+            milli_cores: signed(*milli_cores),
+            memory_bytes: signed(*memory_bytes),
+            ..Resources::default()
+        },
     }
 }
 
@@ -402,13 +434,14 @@ impl Planning<'_> {
             BTreeMap::new();
         for row in &self.rows {
             let spec = &row.claim.spec;
+            let key = (
+                spec.class.clone(),
+                spec.instance_type.clone(),
+                spec.resources.milli_cores,
+                spec.resources.memory_bytes,
+            );
             if row.stage == Stage::Coming {
-                learned.coming.insert((
-                    spec.class.clone(),
-                    spec.instance_type.clone(),
-                    spec.resources.milli_cores,
-                    spec.resources.memory_bytes,
-                ));
+                learned.coming.entry(key.clone()).or_default();
             }
             if row.node.is_some_and(|node| node.csi().is_some()) {
                 let shown = learned.csi.entry(spec.class.clone());
@@ -420,12 +453,6 @@ impl Planning<'_> {
             };
             let served = row.claim.status.since(Condition::Initialized);
             let class = self.tick.world.classes().get(&spec.class);
-            let key = (
-                spec.class.clone(),
-                spec.instance_type.clone(),
-                spec.resources.milli_cores,
-                spec.resources.memory_bytes,
-            );
             let is_new = match row.stage {
                 Stage::Coming => true,
                 // The class's status keeps the newest of a type. What it does not keep any more is older.
@@ -439,19 +466,20 @@ impl Planning<'_> {
                 let nodes = new_nodes.entry(key.clone()).or_default();
                 nodes.push((served, node));
             }
-            match (row.stage, class) {
-                (Stage::Coming, Some(class)) => {
-                    let offered = promised(node.facts, &size_of_claim(class, spec));
-                    learned.lower(key, &offered);
-                }
+            let (nodes, offered) = match (row.stage, class) {
+                (Stage::Coming, Some(class)) => (
+                    &mut learned.coming,
+                    promised(node.facts, &size_of_claim(class, spec)),
+                ),
                 (Stage::Coming | Stage::Overdue | Stage::InService | Stage::Leaving, _) => {
-                    learned.seen.entry(key).or_default().push(Seen {
-                        node: node.name().clone(),
-                        since: served.unwrap_or(row.claim.created),
-                        offered: node.facts.allocatable.clone(),
-                    });
+                    (&mut learned.seen, node.facts.allocatable.clone())
                 }
-            }
+            };
+            nodes.entry(key).or_default().push(Seen {
+                node: node.name().clone(),
+                since: served.unwrap_or(row.claim.created),
+                offered,
+            });
         }
         for (name, class) in self.tick.world.classes() {
             learned.recall(self.tick.world, name, class);
@@ -462,17 +490,25 @@ impl Planning<'_> {
             nodes.sort_by_key(|(served, _)| Reverse(*served));
             let nodes = nodes.into_iter().enumerate();
             let counting = nodes.filter(|(place, (served, _))| *place < KEPT || served.is_none());
-            for (_, (_, node)) in counting {
+            let sums = counting.map(|(_, (_, node))| {
                 let statics = node.pods();
                 let statics = statics.filter(|pod| pod.is_alive() && pod.is_mirror());
-                let statics = machines::sum(statics.map(|pod| pod.spec()));
-                if !statics.is_zero() {
-                    let known = learned.statics.entry(key.clone()).or_default();
-                    known.raise_to(&statics);
-                }
+                (
+                    node.name().clone(),
+                    machines::sum(statics.map(|pod| pod.spec())),
+                )
+            });
+            let sums: Vec<(NodeName, Resources)> = sums.collect();
+            let world = self.tick.world;
+            let rows = rows_of(world, &key);
+            let nominal = nominal_of(world, &key);
+            let statics = believed::new_statics(&key, &sums, &rows, &nominal, &mut learned.doubts);
+            if !statics.is_zero() {
+                let known = learned.statics.entry(key).or_default();
+                known.raise_to(&statics);
             }
         }
-        learned.lower_to_last();
+        learned.lower_to_last(self.tick.world);
         learned
     }
 }

@@ -14,6 +14,7 @@ mod addresses;
 mod ahead;
 mod attributes;
 mod awaited;
+mod believed;
 mod blockers;
 mod breaking;
 mod claims;

@@ -14,9 +14,10 @@ use super::sites::Site;
 use super::{Planning, pools};
 use crate::facts::{ClaimResources, ClaimSpec, ClassFacts, EntryState, LedgerEntry, PolicyKind};
 use crate::ids::{ClaimName, ClusterName, Digest, HypervisorId, PodKey, PoolName, Vmid};
+use crate::ledger::rested;
 use crate::ledger::{policy_state, set_policy_state};
 use crate::loops;
-use crate::numbers::{rested, used_numbers};
+use crate::numbers::used_numbers;
 use crate::plan::Launch;
 use crate::question::{
     Answer, AnswerBody, Candidate, Context, RankQuestion, Ranking, Scored, States,

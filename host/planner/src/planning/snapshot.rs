@@ -121,6 +121,7 @@ impl<'w> Planning<'w> {
     /// takes none.
     pub(super) fn take_snapshot(&mut self) {
         self.learned = self.learn();
+        self.report.doubts.clone_from(&self.learned.doubts);
         let mut row_of: Vec<Option<usize>> = vec![None; self.tick.world.node_places()];
         for (index, row) in self.rows.iter().enumerate() {
             if let Some(node) = &row.node {

@@ -97,6 +97,20 @@ impl Refusal {
         }
     }
 
+    /// How a task ends with it.
+    pub(crate) fn of_task(&self) -> String {
+        match self {
+            Refusal::Forbidden(_) => format!("403 {}", self.text()),
+            Refusal::Parameters(_)
+            | Refusal::Unauthorized(_)
+            | Refusal::Failed(_)
+            | Refusal::NoSuchMethod(_)
+            | Refusal::NotAccepted(_)
+            | Refusal::UnknownVerb(_)
+            | Refusal::Forwarding(..) => self.text(),
+        }
+    }
+
     /// The status code.
     pub(crate) fn status(&self) -> u16 {
         match self {

@@ -1,9 +1,11 @@
 //! The two kinds of lock that guard Proxmox's files, with their timeouts and their texts.
 //!
-//! A file lock (`flock`) is local to a server and fair. A lock of the cluster file system is tried once a second, so
-//! whoever asks at the right moment gets it.
+//! A file lock (`flock`) is local to a server and fair, and goes with the process. A lock of the cluster file system is a
+//! directory there: it is tried once a second, so whoever asks at the right moment gets it, and if its holder is killed it
+//! stays for two minutes.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,21 +15,65 @@ use tokio::time::{Instant, sleep, timeout};
 /// How long a storage lock is waited for.
 const STORAGE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// So long after it was taken, a lock of the cluster file system is free for others though nobody gave it back.
+const CLUSTER_LOCK_LASTS: Duration = Duration::from_secs(120);
+
 #[derive(Default)]
 pub(crate) struct Locks {
-    locks: Mutex<BTreeMap<String, Arc<RwLock<()>>>>,
+    files: Mutex<BTreeMap<String, Arc<RwLock<()>>>>,
+    /// Of the cluster file system: until when each is held.
+    directories: Arc<Mutex<BTreeMap<String, Instant>>>,
 }
 
-/// A lock that is held until this is dropped, whatever ends its holder: so does the kernel.
+/// A lock that is held until this is dropped. A file lock is given back whatever ends its holder: so does the kernel.
 pub(crate) enum Held {
     Shared { _guard: OwnedRwLockReadGuard<()> },
     Exclusive { _guard: OwnedRwLockWriteGuard<()> },
+    Directory { _directory: Directory },
+}
+
+/// Whether a task was killed. Those who hold its locks ask when they are dropped.
+pub(crate) type Killed = Arc<AtomicBool>;
+
+pub(crate) struct Directory {
+    all: Arc<Mutex<BTreeMap<String, Instant>>>,
+    name: String,
+    until: Instant,
+    killed: Killed,
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_ours = all.get(&self.name) == Some(&self.until);
+        if is_ours && !self.killed.load(Ordering::Relaxed) {
+            all.remove(&self.name);
+        }
+    }
 }
 
 impl Locks {
     fn lock(&self, name: String) -> Arc<RwLock<()>> {
-        let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut locks = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         locks.entry(name).or_default().clone()
+    }
+
+    fn directory(&self, name: &str, killed: &Killed) -> Option<Directory> {
+        let all = self.directories.clone();
+        let now = Instant::now();
+        let until = now + CLUSTER_LOCK_LASTS;
+        let mut held = all.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.get(name).is_some_and(|until| now < *until) {
+            return None;
+        }
+        held.insert(name.to_owned(), until);
+        drop(held);
+        Some(Directory {
+            all,
+            name: name.to_owned(),
+            until,
+            killed: killed.clone(),
+        })
     }
 
     /// The lock of a machine's configuration on one server. `log` gets what a task log says about the wait.
@@ -80,20 +126,29 @@ impl Locks {
             .ok_or_else(failed)
     }
 
-    /// The lock of a storage that the whole cluster shares. Without quorum it cannot be had.
+    /// The lock of a shared storage, of a task that dies at once.
+    pub(crate) fn lose(&self, storage: &str) {
+        drop(self.directory(&format!("storage-{storage}"), &Killed::new(true.into())));
+    }
+
+    /// The lock of a storage that the whole cluster shares. Without quorum it cannot be had. `killed`: of the task that
+    /// asks.
     pub(crate) async fn shared_storage(
         &self,
         storage: &str,
+        killed: &Killed,
         quorate: impl Fn() -> bool,
         mut log: impl FnMut(&str),
     ) -> Result<Held, String> {
-        let lock = self.lock(format!("storage-{storage}"));
+        let name = format!("storage-{storage}");
         let started = Instant::now();
         loop {
             if quorate()
-                && let Ok(guard) = lock.clone().try_write_owned()
+                && let Some(directory) = self.directory(&name, killed)
             {
-                return Ok(Held::Exclusive { _guard: guard });
+                return Ok(Held::Directory {
+                    _directory: directory,
+                });
             }
             if started.elapsed() + Duration::from_secs(1) >= STORAGE_TIMEOUT {
                 let why = if quorate() {
@@ -163,9 +218,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn cluster_lock_is_tried_once_a_second() {
         let locks = Locks::default();
-        let _held = locks.shared_storage("ceph", || true, |_| ()).await.ok();
+        let alive = Killed::default();
+        let _held = locks
+            .shared_storage("ceph", &alive, || true, |_| ())
+            .await
+            .ok();
         let mut tries = 0;
-        let failed = locks.shared_storage("ceph", || true, |_| tries += 1).await;
+        let failed = locks
+            .shared_storage("ceph", &alive, || true, |_| tries += 1)
+            .await;
         assert_eq!(
             failed.err().unwrap(),
             "cfs-lock 'storage-ceph' error: got lock request timeout"

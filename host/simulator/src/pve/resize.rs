@@ -20,6 +20,7 @@ pub(crate) async fn resize(call: Call) -> Answer {
     let disk = call.params.get("disk").unwrap_or_default().to_owned();
     let size = call.params.get("size").unwrap_or_default().to_owned();
     let digest = call.params.get("digest").map(str::to_owned);
+    let who = call.who.clone();
     Ok(call.pve.start_task(
         &call.node,
         "resize",
@@ -31,6 +32,11 @@ pub(crate) async fn resize(call: Call) -> Answer {
                 .config(&node, vmid, CONFIG_LOCK_TIMEOUT, |line| worker.log(line))
                 .await?;
             let drive = find_drive(&pve, &node, vmid, &disk, digest.as_deref())?;
+            let storage = format!("/storage/{}", drive.storage());
+            let may = pve
+                .state()
+                .require(&who, &storage, "Datastore.AllocateSpace");
+            may.map_err(|refusal| refusal.of_task())?;
             grow(&pve, &worker, &node, vmid, &drive, &size).await
         },
     ))

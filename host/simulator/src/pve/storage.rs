@@ -341,7 +341,7 @@ impl Pve {
         let log = |line: &str| worker.log(line);
         if shared {
             self.locks()
-                .shared_storage(storage, || self.state().has_quorum(), log)
+                .shared_storage(storage, &worker.killed, || self.state().has_quorum(), log)
                 .await
         } else {
             self.locks().local_storage(node, storage, log).await

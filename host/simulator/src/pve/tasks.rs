@@ -1,6 +1,7 @@
 //! Tasks: work that goes on after the answer, with a UPID, a log and an exit status.
 
 use std::future::Future;
+use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
 use tokio::task::AbortHandle;
@@ -8,6 +9,7 @@ use tokio::task::AbortHandle;
 use super::Pve;
 use super::access::Identity;
 use super::answer::{Answer, Refusal, Reply};
+use super::locks::Killed;
 use super::serve::Call;
 
 pub(crate) struct Task {
@@ -23,6 +25,7 @@ pub(crate) struct Task {
     warnings: u32,
     pub(crate) end: Option<End>,
     work: Option<AbortHandle>,
+    killed: Killed,
 }
 
 /// How a task ended.
@@ -36,6 +39,7 @@ pub(crate) struct End {
 pub(crate) struct Worker {
     pve: Pve,
     upid: String,
+    pub(crate) killed: Killed,
 }
 
 impl Worker {
@@ -76,6 +80,7 @@ impl Pve {
         Running: Future<Output = Result<(), String>> + Send + 'static,
     {
         let starttime = self.clock().unix_seconds();
+        let killed = Killed::default();
         let upid = {
             let mut state = self.state();
             let pid = state.next_pid();
@@ -102,6 +107,7 @@ impl Pve {
                 warnings: 0,
                 end: None,
                 work: None,
+                killed: killed.clone(),
             };
             state.tasks.insert(upid.clone(), task);
             state.task_order.push(upid.clone());
@@ -110,6 +116,7 @@ impl Pve {
         let worker = Worker {
             pve: self.clone(),
             upid: upid.clone(),
+            killed,
         };
         let work = work(self.clone(), worker.clone());
         let pve = self.clone();
@@ -154,8 +161,10 @@ impl Task {
         self.work = None;
     }
 
-    /// Kills the processes of a task: what it did stays done, what it locked with a file lock becomes free.
+    /// Kills the processes of a task: what it did stays done, what it locked with a file lock becomes free, and a lock of
+    /// the cluster file system stays.
     pub(crate) fn kill(&mut self, time: i64, status: &str) {
+        self.killed.store(true, Ordering::Relaxed);
         if let Some(work) = self.work.take() {
             work.abort();
         }

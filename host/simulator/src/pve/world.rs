@@ -345,6 +345,11 @@ impl Pve {
         state.add_volume(volume, true, false);
     }
 
+    /// A task of somebody else dies that has just taken the lock of this shared storage.
+    pub fn lose_lock(&self, storage: &str) {
+        self.locks().lose(storage);
+    }
+
     /// A person removes every volume that bears this number.
     pub fn human_frees_volumes(&self, vmid: u32) {
         let mut state = self.state();

@@ -21,10 +21,10 @@ use crate::policy::{Engine, Execution, Library};
 use crate::whatif::{self, Changes, Controller, Explanation, Input, NoAnswer, Subject, Told};
 
 /// The admin endpoints of each pod.
-type Pods = Arc<Mutex<BTreeMap<&'static str, Router>>>;
+pub(super) type Pods = Arc<Mutex<BTreeMap<&'static str, Router>>>;
 
 /// The simulated API server, with a proxy to pods for those who may use it.
-fn person(lab: &Lab, pods: &Pods, may_use_proxy: bool) -> Client {
+pub(super) fn person(lab: &Lab, pods: &Pods, may_use_proxy: bool) -> Client {
     let api = lab.kube.as_user("person").service();
     let pods = pods.clone();
     let serve = move |request: Request<::kube::client::Body>| {
@@ -71,12 +71,12 @@ where
     Ok(Response::from_parts(parts, Full::new(body)))
 }
 
-async fn told(client: &Client) -> Result<(String, Told), NoAnswer> {
+pub(super) async fn told(client: &Client) -> Result<(String, Told), NoAnswer> {
     let leader = Controller::leading(client.clone(), "kube-system", "kproxide", None).await?;
     Ok((leader.to_string(), leader.tell().await?))
 }
 
-async fn explained(told: Told, subject: Subject) -> Explanation {
+pub(super) async fn explained(told: Told, subject: Subject) -> Explanation {
     let policies = Library::new(Engine::new(Execution::Inline).unwrap());
     let changes = Changes::default();
     let input = Input {
@@ -93,7 +93,7 @@ async fn explained(told: Told, subject: Subject) -> Explanation {
 }
 
 /// The value of the rule with this name.
-fn value<'a>(explanation: &'a Explanation, rule: &str) -> &'a str {
+pub(super) fn value<'a>(explanation: &'a Explanation, rule: &str) -> &'a str {
     let rules = explanation.rules.iter();
     let found = rules.clone().find(|one| one.rule.starts_with(rule));
     &found

@@ -97,8 +97,6 @@ async fn s3_a_tenant_whose_pods_come_and_go_uses_up_no_numbers_and_stops_nobody(
     let shortest = shortest_rest(&births);
     let hour = SignedDuration::from_hours(1);
     assert!(shortest.is_none_or(|rest| rest >= hour), "{shortest:?}");
-    let made = births.iter().filter(|vm| vm.vmid < 9_000).count();
-    println!("machines made: {made}");
     let ledger = lab
         .kube
         .get("ledgers.kproxide.dev", "", "kproxide")

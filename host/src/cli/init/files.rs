@@ -14,6 +14,7 @@ use super::offers::Class;
 use super::proxmox::{Cluster, POOL, Trusted, VMID_RANGE, ca_path};
 use crate::args::{Image, Init};
 use crate::doctor::Files;
+use crate::pve::endpoints;
 
 const VALUES: &str = "values.yaml";
 const SECRETS: &str = "secrets.yaml";
@@ -109,6 +110,15 @@ pub(super) fn write(path: &Path, text: &str, mode: u32) -> io::Result<()> {
         .mode(mode)
         .open(path)?;
     file.write_all(text.as_bytes())
+}
+
+/// Where the token may go.
+fn allowed(cluster: &Cluster) -> String {
+    let pins = match &cluster.trusted {
+        Trusted::Fingerprints(all) => all.as_slice(),
+        Trusted::Authority(..) | Trusted::Publicly => &[],
+    };
+    endpoints::file(&cluster.endpoints, pins)
 }
 
 fn secret_of(cluster: &Cluster) -> String {
@@ -209,6 +219,7 @@ fn manifest(
     for cluster in clusters {
         let data = json!({
             "token-id": cluster.token_id, "token-secret": cluster.token_secret.expose_secret(),
+            endpoints::FILE: allowed(cluster),
         });
         objects.push(object("Secret", &secret_of(cluster), "stringData", data));
         if let Trusted::Authority(_, pem) = &cluster.trusted {
@@ -235,6 +246,7 @@ fn mounted(clusters: &[Cluster], joining: Option<&Joining>) -> Files {
             format!("{folder}/token-secret"),
             cluster.token_secret.expose_secret(),
         );
+        add(format!("{folder}/{}", endpoints::FILE), &allowed(cluster));
     }
     if let Some(joining) = joining {
         add(format!("{JOIN}/{NAME}"), joining.script.expose_secret());

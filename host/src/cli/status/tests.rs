@@ -9,10 +9,14 @@ use std::path::{Path, PathBuf};
 use clap::Parser as _;
 use jiff::Timestamp;
 
+use serde_json::json;
+
 use super::*;
+use crate::app::tests::{MACHINE, furnished, run_with};
 use crate::args::{Cli, Command};
 use crate::cli::held::hold;
 use crate::judge::Level;
+use crate::lab::{Setting, config};
 use crate::policy::{Engine, Execution};
 
 fn folder() -> PathBuf {
@@ -208,6 +212,38 @@ async fn what_was_computed_here_is_said_as_what_would_be() {
         "{said}"
     );
     assert!(!said.contains("LAST DECISIONS"), "{said}");
+}
+
+/// What the cluster lists of two machines in service is all well, where nobody asks the controller.
+#[tokio::test(start_paused = true)]
+async fn n2_machines_in_service_are_no_warning() {
+    let limits = json!({ "limits": { "minNodes": 2, "maxNodes": 3 } });
+    let lab = furnished(Setting::new(1, 2), json!({}), limits);
+    run_with(&lab, config("kproxide-0"), MACHINE).await;
+    let kinds = [
+        "proxmoxclusters",
+        "nodeclasses",
+        "nodepools",
+        "nodeclaims",
+        "ledgers",
+    ];
+    let kinds = kinds.map(|kind| format!("{kind}.kproxide.dev"));
+    let kinds = kinds.iter().map(String::as_str).chain(["nodes", "pods"]);
+    let items: Vec<_> = kinds.flat_map(|kind| lab.kube.list(kind)).collect();
+    let in_service = |it: &&serde_json::Value| it["status"]["phase"] == "Initialized";
+    assert_eq!(items.iter().filter(in_service).count(), 2);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("all.json");
+    let list = json!({ "apiVersion": "v1", "kind": "List", "items": items });
+    fs::write(&file, list.to_string()).unwrap();
+    let (path, now) = (file.display().to_string(), lab.clock.now().to_string());
+    let words = ["kproxide", "status", "-f", &path, "--now", &now];
+    let Command::Status(args) = Cli::try_parse_from(words).unwrap().command else {
+        panic!("{words:?}");
+    };
+    let screen = looked(&args, &policies()).await.unwrap();
+    assert_eq!(screen.troubles, []);
+    assert_eq!(screen.pools[0].ready, 2);
 }
 
 /// Pods wait for two paused pools, and the token may do too much. A third pool waits for its class, which is not Ready.

@@ -54,7 +54,8 @@ pub struct ProxmoxClusterSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
     /// Name of a folder below `--credentials-dir` with the files `token-id` and `token-secret`, or `username` and
-    /// `password`. kproxide picks up changes.
+    /// `password`. A file `endpoints` there lists, one on each line, the addresses that may have them. kproxide picks up
+    /// changes.
     #[schemars(
         regex(pattern = "^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"),
         length(max = 253)

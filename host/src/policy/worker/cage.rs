@@ -12,7 +12,8 @@ pub(super) fn limit(memory_bytes: u64) -> Vec<String> {
         // The three pipes are open, and nothing else can be.
         ("of open files", Resource::Nofile, 3),
         ("of the size of files", Resource::Fsize, 0),
-        ("of core dumps", Resource::Core, 0),
+        // A pipe in core_pattern obeys this limit and no other. In a file there is no room for a dump.
+        ("of core dumps", Resource::Core, 1),
     ];
     let mut refused = Vec::new();
     for (what, resource, most) in limits {

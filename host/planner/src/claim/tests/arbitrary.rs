@@ -146,6 +146,10 @@ fn case(draw: &mut Draw<'_>) -> Case {
                 why: draw.text(10),
                 why_since: moment(draw),
             }),
+            restored: Restored {
+                written: optional(draw, moment),
+                said: optional(draw, moment),
+            },
         };
         case.claim.has_finalizer = draw.flag();
         if draw.flag() {

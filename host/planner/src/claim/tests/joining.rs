@@ -182,6 +182,23 @@ fn f105_two_nodes_of_one_machine_freeze_it() {
     }
 }
 
+/// A mismatch that has passed goes at the next look, and that of two Nodes stays.
+#[test]
+fn n3_a_mismatch_goes_with_the_proof_on_the_way_too() {
+    let both = NodeLook::Several(vec!["a".into(), "b".into()]);
+    for phase in [Phase::Launched, Phase::Registered] {
+        let mut case = Case::new(phase).with(|case| case.observed.node = Some(both.clone()));
+        case.claim.status = case.recorded();
+        let looks = looks(&case.subject(), None);
+        assert_eq!(looks.machine, Need::Always, "{phase:?}");
+        case.observed.machine = visible(|_| {});
+        assert!(matches!(case.next(), Step::BackOff { .. }), "{phase:?}");
+        case.observed.node = Some(NodeLook::Absent);
+        let status = case.recorded();
+        assert_eq!(status.since(Condition::OwnershipMismatch), None);
+    }
+}
+
 fn by_guest(join: JoinLook) -> Case {
     Case::new(Phase::Launched).with(|case| {
         case.settings.join = Join::GuestExec;

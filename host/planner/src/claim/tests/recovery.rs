@@ -293,6 +293,40 @@ fn a_launch_goes_on_from_configure_to_start() {
     );
 }
 
+/// Of two steps between clone and start. Nobody is to blame for what is tried again.
+#[test]
+fn n6_a_task_that_failed_is_on_the_claim_at_the_first_try() {
+    for (op, kind) in [
+        (Op::Configure, Failure::StorageBusy),
+        (Op::Resize, Failure::Retry),
+    ] {
+        let mut case = Case::new(Phase::Launching).intent(op);
+        case.claim.status.smbios_uuid = Some(UUID.into());
+        case.claim.status.disks = vec![DISK.into()];
+        case.observed.machine = visible(|m| {
+            m.power = Power::Off;
+            m.grow_to = Some(1 << 35);
+        });
+        let text = "cfs-lock 'storage-shared' error: got lock request timeout";
+        let failed = |text: &str| {
+            let (failure, text) = (kind, text.to_owned());
+            did(op, Outcome::Failed { failure, text })
+        };
+        case.observed.last = failed(text);
+        case.claim.status = case.recorded();
+        let status = &case.claim.status;
+        let mut conditions = status.conditions.iter();
+        let launched = conditions.find(|it| it.kind == Condition::Launched);
+        let launched = launched.expect("it says why");
+        assert!(!launched.status && launched.message.ends_with(text));
+        assert_eq!(status.launch_failure(), None);
+        // The same again is written once, and something else is written.
+        assert!(matches!(case.next(), Step::BackOff { .. }));
+        case.observed.last = failed("something else");
+        assert!(matches!(case.next(), Step::Record { .. }));
+    }
+}
+
 #[test]
 fn a_disk_that_somebody_gave_a_new_clone_keeps_it_from_being_configured() {
     let mut case = Case::new(Phase::Launching).intent(Op::Configure);

@@ -18,6 +18,7 @@ fn served(scene: &mut Scene, name: &str, since: i64, milli_cores: i64) {
     scene.machine(name, "alpha");
     let node = scene.nodes.get_mut(name).unwrap();
     node.allocatable.milli_cores = milli_cores;
+    node.allocatable.ephemeral_bytes = 18 << 30;
     scene.claim(name).status.conditions = vec![condition(Condition::Initialized, at(since))];
 }
 
@@ -254,6 +255,144 @@ fn r1_the_least_of_the_last_three_nodes_counts_whether_they_are_there_or_gone() 
             "the first is not among the last three"
         );
         assert_eq!(with(&scene, "cpu=3501m"), 0);
+    }
+}
+
+/// How many machines are made for a pod that asks so much, beside Nodes that are full.
+fn made(scene: &Scene, cpu: &str) -> usize {
+    let mut scene = scene.clone();
+    scene.workers().scale_down.enabled = false;
+    for node in scene.nodes.values_mut() {
+        node.unschedulable = true;
+    }
+    scene.pending("web", 1, spec(cpu));
+    launches(&scene)
+}
+
+fn doubted(scene: &Scene) -> Vec<String> {
+    let doubts = scene.plan().report.doubts;
+    doubts.iter().map(ToString::to_string).collect()
+}
+
+/// Of two Nodes and of one alone, whether they are there or gone. Whoever is root on one writes it.
+#[test]
+fn s1_what_one_node_offers_alone_is_not_what_its_type_offers() {
+    let mut scene = Scene::default();
+    served(&mut scene, "one", NOW - 3600, 3_900);
+    served(&mut scene, "bad", NOW - 3500, 100);
+    for scene in [scene.clone(), after(&scene)] {
+        assert_eq!(
+            (made(&scene, "cpu=3900m"), made(&scene, "cpu=3901m")),
+            (1, 0)
+        );
+        let said = ["Node bad offers 100m of cpu, and a machine of type medium has 4"];
+        assert_eq!(doubted(&scene), said);
+    }
+    let mut alone = Scene::default();
+    served(&mut alone, "bad", NOW - 3500, 1_999);
+    for scene in [alone.clone(), after(&alone)] {
+        assert_eq!(made(&scene, "cpu=4"), 1);
+        assert_eq!(doubted(&scene).len(), 1);
+    }
+    // Half of the size is believed of one alone, and so is what a second Node shows too.
+    served(&mut alone, "bad", NOW - 3500, 2_000);
+    assert_eq!((made(&alone, "cpu=2"), made(&alone, "cpu=2001m")), (1, 0));
+    assert_eq!(doubted(&alone), [""; 0]);
+    served(&mut scene, "one", NOW - 3600, 110);
+    assert_eq!((made(&scene, "cpu=100m"), made(&scene, "cpu=101m")), (1, 0));
+    assert_eq!(doubted(&scene), [""; 0]);
+}
+
+/// Most of such a machine is reserved, and both Nodes say so. A third one that says more makes them no liars.
+#[test]
+fn s1_small_machines_of_which_little_is_left_are_known_by_two_nodes() {
+    let mut scene = Scene::default();
+    served(&mut scene, "one", NOW - 3600, 1_400);
+    served(&mut scene, "two", NOW - 3500, 1_500);
+    assert_eq!(
+        (made(&scene, "cpu=1400m"), made(&scene, "cpu=1401m")),
+        (1, 0)
+    );
+    served(&mut scene, "loud", NOW - 3400, 4_000_000);
+    for scene in [scene.clone(), after(&scene)] {
+        assert_eq!(
+            (made(&scene, "cpu=1400m"), made(&scene, "cpu=1401m")),
+            (1, 0)
+        );
+    }
+}
+
+/// A Node that has joined and is not in service yet is no better a witness.
+#[test]
+fn s1_a_node_on_its_way_does_not_speak_for_its_type_either() {
+    let mut scene = Scene::default();
+    served(&mut scene, "one", NOW - 3600, 3_900);
+    scene.machine("bad", "alpha");
+    let claim = scene.claim("bad");
+    claim.status.phase = Phase::Registered;
+    claim.status.started_at = Some(at(NOW - 60));
+    let conditions = &mut claim.status.conditions;
+    conditions.retain(|it| it.kind != Condition::Initialized);
+    let node = scene.nodes.get_mut("bad").unwrap();
+    (node.ready, node.allocatable.milli_cores) = (false, 100);
+    assert_eq!(
+        (made(&scene, "cpu=3900m"), made(&scene, "cpu=3901m")),
+        (1, 0)
+    );
+}
+
+/// Mirror pods, on a Node in service, one on its way, and one that is gone.
+#[test]
+fn s1_static_pods_of_one_node_alone_count_up_to_a_quarter() {
+    let with = |nodes: &[(&str, &str)]| {
+        let mut scene = Scene::default();
+        for (place, (name, cpu)) in nodes.iter().enumerate() {
+            served(&mut scene, name, NOW - 3600 + place as i64, 4_000);
+            let mut pod = running_pod(name, spec(&format!("cpu={cpu}")));
+            pod.mirror = true;
+            let key = PodKey::new("kube-system", &format!("agent-{name}"));
+            scene.pods.insert(key, pod);
+        }
+        scene
+    };
+    let alone = with(&[("bad", "3500m")]);
+    for scene in [alone.clone(), after(&alone)] {
+        assert_eq!((made(&scene, "cpu=3"), made(&scene, "cpu=3001m")), (1, 0));
+        let said =
+            ["static pods of Node bad ask for 3500m of cpu, and a machine of type medium has 4"];
+        assert_eq!(doubted(&scene), said);
+    }
+    // The newest asks for more than the other: under the name of a pod that stands on both.
+    let two = with(&[("one", "300m"), ("bad", "3500m")]);
+    let gone = after(&two);
+    assert_eq!((made(&gone, "cpu=3700m"), made(&gone, "cpu=3701m")), (1, 0));
+    assert_eq!(made(&two, "cpu=3"), 1);
+    // Two Nodes have them.
+    let both = with(&[("one", "1500m"), ("two", "1600m")]);
+    for scene in [both.clone(), after(&both)] {
+        assert_eq!(
+            (made(&scene, "cpu=2500m"), made(&scene, "cpu=2501m")),
+            (1, 0)
+        );
+        assert_eq!(doubted(&scene), [""; 0]);
+    }
+}
+
+/// After six hours a machine is tried as if it had its nominal size, and what one Node alone asks for static pods does not forbid it.
+#[test]
+fn s1_what_one_node_shows_does_not_forbid_to_try_again() {
+    let mut scene = Scene::default();
+    let old = NOW - 7 * 3600;
+    for (name, since) in [("one", old), ("two", old + 10)] {
+        served(&mut scene, name, since, 2_500);
+    }
+    let mut pod = running_pod("two", spec("cpu=2500m"));
+    pod.mirror = true;
+    scene
+        .pods
+        .insert(PodKey::new("kube-system", "agent-two"), pod);
+    for scene in [scene.clone(), after(&scene)] {
+        assert_eq!(made(&scene, "cpu=3"), 1);
     }
 }
 

@@ -137,7 +137,10 @@ pub(super) fn check_privileges<'a>(
         if ROOT_ONLY.contains(&key) || is_indexed(key, "parallel") {
             return Err(Refusal::Failed(format!("only root can set '{key}' config")));
         }
-        state.require_any(&call.who, &vm, privileges_of(key, value))?;
+        // Those of a drive depend on its value and are asked for later.
+        if !is_drive_key(key) {
+            state.require_any(&call.who, &vm, privileges_of(key, value))?;
+        }
         if let Some(bridge) = value
             .filter(|_| is_indexed(key, "net"))
             .and_then(|net| crate::pve::vm::option_of(net, "bridge"))
@@ -153,11 +156,11 @@ pub(super) fn check_privileges<'a>(
             .and_then(|value| Drive::parse(key, value))
         {
             let storage = format!("/storage/{}", drive.storage());
-            state.require_any(
-                &call.who,
-                &storage,
-                &["Datastore.AllocateSpace", "Datastore.Audit"],
-            )?;
+            let (_, name) = drive.volid.split_once(':').unwrap_or_default();
+            let is_new = name == "cloudinit" || name.parse::<f64>().is_ok();
+            let privileges = ["Datastore.AllocateSpace", "Datastore.Audit"];
+            let enough = if is_new { 1 } else { 2 };
+            state.require_any(&call.who, &storage, &privileges[..enough])?;
         }
         if key == "startup" {
             state.require(&call.who, "/", "Sys.Modify")?;

@@ -10,11 +10,14 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::Pve;
+use super::access::Identity;
 use super::answer::{Answer, Refusal, Reply};
+use super::locks::Killed;
 use super::resize::{CONFIG_LOCK_TIMEOUT, root_only_skiplock};
 use super::serve::Call;
 use super::state::{State, is_indexed};
 use super::storage::Volume;
+use super::tasks::Worker;
 use super::vm::{Drive, is_drive_key, parse_size, value_json};
 
 /// Parameters that steer a change and are no keys of the configuration.
@@ -86,13 +89,18 @@ pub(crate) async fn cloudinit(call: Call) -> Answer {
 /// `PUT /nodes/{node}/qemu/{vmid}/config`: answers when it is done.
 pub(crate) async fn put(call: Call) -> Answer {
     let change = Change::read(&call)?;
-    change.apply(&call.pve).await.map_err(Refusal::Failed)?;
+    change.check_drives(&call.pve.state())?;
+    let applied = change.apply(&call.pve, None).await;
+    applied.map_err(Refusal::Failed)?;
     Ok(Reply::null())
 }
 
-/// `POST /nodes/{node}/qemu/{vmid}/config`: the same as a task.
+/// `POST /nodes/{node}/qemu/{vmid}/config`: the same as a task. The privileges that drives need are asked for in the task alone.
 pub(crate) async fn post(call: Call) -> Answer {
     let change = Change::read(&call)?;
+    change
+        .check_digest(&call.pve.state())
+        .map_err(Refusal::Failed)?;
     let delay = call
         .params
         .integer("background_delay")
@@ -109,7 +117,11 @@ pub(crate) async fn post(call: Call) -> Answer {
         move |pve, worker| async move {
             worker.log(&format!("update VM {}: {}", change.vmid, change.options()));
             pve.take(length, "config", &number).await;
-            let result = change.apply(&pve).await;
+            let may = change.check_drives(&pve.state());
+            let result = match may {
+                Ok(()) => change.apply(&pve, Some(&worker)).await,
+                Err(refusal) => Err(refusal.of_task()),
+            };
             // Nobody waits when no delay was asked for.
             let _ = sender.send(result.clone());
             result
@@ -127,6 +139,7 @@ pub(crate) async fn post(call: Call) -> Answer {
 struct Change {
     node: String,
     vmid: u32,
+    who: Identity,
     set: Vec<(String, String)>,
     delete: Vec<String>,
     digest: Option<String>,
@@ -155,20 +168,33 @@ impl Change {
         let change = Change {
             node: call.node.clone(),
             vmid: call.vmid(),
+            who: call.who.clone(),
             set,
             delete,
             digest: params.get("digest").map(str::to_owned),
         };
-        keys::check_privileges(
-            call,
-            change
-                .set
-                .iter()
-                .map(|(key, value)| (key.as_str(), Some(value.as_str()))),
-        )?;
-        keys::check_privileges(call, change.delete.iter().map(|key| (key.as_str(), None)))?;
+        keys::check_privileges(call, change.keys())?;
         call.pve.state().vm_on(&change.node, change.vmid)?;
         Ok(change)
+    }
+
+    /// What is set, and, without a value, what is deleted.
+    fn keys(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
+        let set = self.set.iter();
+        let set = set.map(|(key, value)| (key.as_str(), Some(value.as_str())));
+        set.chain(self.delete.iter().map(|key| (key.as_str(), None)))
+    }
+
+    /// What the drives need, which depends on their values.
+    fn check_drives(&self, state: &State) -> Result<(), Refusal> {
+        if self.who.is_root() {
+            return Ok(());
+        }
+        let vm = format!("/vms/{}", self.vmid);
+        let mut drives = self.keys().filter(|(key, _)| is_drive_key(key));
+        drives.try_for_each(|(key, value)| {
+            state.require_any(&self.who, &vm, privileges_of(key, value))
+        })
     }
 
     /// The change as the task log shows it.
@@ -182,7 +208,8 @@ impl Change {
         set.chain(delete).collect::<Vec<_>>().join(" ")
     }
 
-    async fn apply(&self, pve: &Pve) -> Result<(), String> {
+    /// `worker`: of the task, if there is one.
+    async fn apply(&self, pve: &Pve, worker: Option<&Worker>) -> Result<(), String> {
         let _lock = pve
             .locks()
             .config(&self.node, self.vmid, CONFIG_LOCK_TIMEOUT, |_| ())
@@ -190,7 +217,7 @@ impl Change {
         self.check(&pve.state())?;
         let mut set = self.set.clone();
         for (key, value) in set.iter_mut().filter(|(key, _)| is_drive_key(key)) {
-            *value = self.allocate(pve, key, value).await?;
+            *value = self.allocate(pve, worker, key, value).await?;
         }
         let mut state = pve.state();
         // Allocating waits for a storage, and meanwhile the quorum can go.
@@ -228,17 +255,22 @@ impl Change {
         Ok(())
     }
 
-    fn check(&self, state: &State) -> Result<(), String> {
+    fn check_digest(&self, state: &State) -> Result<(), String> {
         let vm = state
             .vm_on(&self.node, self.vmid)
             .map_err(|refusal| refusal.text())?;
-        if self
-            .digest
-            .as_ref()
-            .is_some_and(|digest| *digest != vm.digest())
-        {
+        let given = self.digest.as_ref();
+        if given.is_some_and(|digest| *digest != vm.digest()) {
             return Err("checksum mismatch (file change by other user?)".into());
         }
+        Ok(())
+    }
+
+    fn check(&self, state: &State) -> Result<(), String> {
+        self.check_digest(state)?;
+        let vm = state
+            .vm_on(&self.node, self.vmid)
+            .map_err(|refusal| refusal.text())?;
         if let Some(lock) = vm.lock() {
             return Err(format!("VM is locked ({lock})"));
         }
@@ -261,7 +293,13 @@ impl Change {
 
     /// Makes the volume that `storage:size` or `storage:cloudinit` asks for, and returns the line for it. Any other value
     /// names a volume that exists.
-    async fn allocate(&self, pve: &Pve, key: &str, value: &str) -> Result<String, String> {
+    async fn allocate(
+        &self,
+        pve: &Pve,
+        worker: Option<&Worker>,
+        key: &str,
+        value: &str,
+    ) -> Result<String, String> {
         let Some(drive) = Drive::parse(key, value) else {
             return Ok(value.to_owned());
         };
@@ -285,12 +323,18 @@ impl Change {
             };
         };
         let held = pve.locks();
+        let log = |line: &str| {
+            if let Some(worker) = worker {
+                worker.log(line);
+            }
+        };
         let shared = pve.state().check_storage(storage, &self.node)?.shared;
         let _lock = if shared {
-            held.shared_storage(storage, || pve.state().has_quorum(), |_| ())
+            let killed = worker.map_or_else(Killed::default, |worker| worker.killed.clone());
+            held.shared_storage(storage, &killed, || pve.state().has_quorum(), log)
                 .await?
         } else {
-            held.local_storage(&self.node, storage, |_| ()).await?
+            held.local_storage(&self.node, storage, log).await?
         };
         let now = pve.clock().unix_seconds();
         let mut state = pve.state();

@@ -1,0 +1,3 @@
+//! What holds for all that the program says.
+
+mod walker;
