@@ -273,7 +273,8 @@ pub struct Timing {
     /// Remove no machine for this long after becoming leader, and for at least two ticks
     #[arg(long, default_value = "60s", value_parser = duration, value_name = "DURATION")]
     pub cold_start: std::time::Duration,
-    /// Do not use the VMID and the address of a destroyed machine again for this long, if others are free; for an hour in any case
+    /// Do not use the VMID and the address of a destroyed machine again for this long. If no other is free, one
+    /// hour is enough
     #[arg(long, default_value = "24h", value_parser = duration, value_name = "DURATION")]
     pub quarantine: std::time::Duration,
     /// Remove a machine that has lost its NodeClaim after this long, unless its Node is Ready. A machine with a Ready

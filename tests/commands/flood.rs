@@ -47,6 +47,20 @@ async fn asked(port: u16, path: &str) -> bool {
     probed.unwrap_or(false)
 }
 
+/// A pod of somebody else comes and runs on a machine made for it, and all the while each probe is answered.
+async fn gets_a_machine(api: &Api, port: u16) {
+    // More than any Node of the simulated cluster offers.
+    let pod = fixtures::pod("waits", "6", "12Gi");
+    api.create("/api/v1/namespaces/default/pods", &pod).await;
+    eventually(SOON, "the pod running on a machine", async || {
+        assert!(probe(port).await);
+        let pod = api.get("/api/v1/namespaces/default/pods/waits").await;
+        let running = pod["status"]["phase"] == "Running";
+        running.then_some(()).ok_or(pod["status"].to_string())
+    })
+    .await;
+}
+
 /// A replica beside that simulation, with as few descriptors as containerd 2 gives.
 fn host(out: &str, port: u16) -> Child {
     let run = format!(
@@ -121,16 +135,7 @@ async fn s2_2000_half_open_connections_stop_neither_probes_nor_work() {
             assert!(probe(port).await, "{number}");
         }
     }
-    // More than any Node of the simulated cluster offers.
-    let pod = fixtures::pod("waits", "6", "12Gi");
-    api.create("/api/v1/namespaces/default/pods", &pod).await;
-    eventually(SOON, "the pod running on a machine", async || {
-        assert!(probe(port).await);
-        let pod = api.get("/api/v1/namespaces/default/pods/waits").await;
-        let running = pod["status"]["phase"] == "Running";
-        running.then_some(()).ok_or(pod["status"].to_string())
-    })
-    .await;
+    gets_a_machine(&api, port).await;
     let after = lease(&api).await;
     assert_eq!(after["holderIdentity"], before["holderIdentity"]);
     assert_ne!(after["renewTime"], before["renewTime"]);
@@ -182,15 +187,7 @@ async fn others_are_served_beside(pods: u32, count: u32) {
         is_ready.then_some(()).ok_or("not ready".to_owned())
     })
     .await;
-    let pod = fixtures::pod("waits", "6", "12Gi");
-    api.create("/api/v1/namespaces/default/pods", &pod).await;
-    eventually(SOON, "the pod running on a machine", async || {
-        assert!(probe(port).await);
-        let pod = api.get("/api/v1/namespaces/default/pods/waits").await;
-        let running = pod["status"]["phase"] == "Running";
-        running.then_some(()).ok_or(pod["status"].to_string())
-    })
-    .await;
+    gets_a_machine(&api, port).await;
     // 254 MB of this build.
     let status = format!("/proc/{}/status", host.id().unwrap());
     let status = std::fs::read_to_string(status).unwrap();

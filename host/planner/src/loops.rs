@@ -68,6 +68,23 @@ impl Key<'_> {
             && row.instance_type == *self.instance_type
             && row.settings == *self.settings
     }
+
+    /// A row of which nothing is known yet.
+    fn row(&self) -> Tries {
+        Tries {
+            workload: self.workload.clone(),
+            pool: self.pool.clone(),
+            instance_type: self.instance_type.clone(),
+            pods: self.pods.clone(),
+            settings: self.settings.clone(),
+            machines: Vec::new(),
+            given_up: Vec::new(),
+            rounds: 0,
+            late: 0,
+            at: None,
+            node: None,
+        }
+    }
 }
 
 impl Tries {
@@ -121,19 +138,7 @@ pub(crate) fn made(ledger: &mut LedgerFacts, key: &Key<'_>, claim: &ClaimName) {
     let known = rows.iter().position(|row| key.is_of(row));
     let mut row = match known {
         Some(index) => rows.remove(index),
-        None => Tries {
-            workload: key.workload.clone(),
-            pool: key.pool.clone(),
-            instance_type: key.instance_type.clone(),
-            pods: key.pods.clone(),
-            settings: key.settings.clone(),
-            machines: Vec::new(),
-            given_up: Vec::new(),
-            rounds: 0,
-            late: 0,
-            at: None,
-            node: None,
-        },
+        None => key.row(),
     };
     let tried = Tried {
         claim: claim.clone(),

@@ -307,9 +307,7 @@ impl Meaning {
             | Meaning::NotImplemented => Reaction::GiveUp,
         }
     }
-}
 
-impl Meaning {
     /// A refusal that would be the same on every hypervisor: of what the class asks for, or for want of a privilege that
     /// does not belong to one storage, network or template. `vmid`: the VM that it is about.
     pub fn is_alike_everywhere(&self, vmid: u32) -> bool {

@@ -31,7 +31,7 @@ pub(super) struct GivenUp<'w> {
 impl<'w> GivenUp<'w> {
     pub(super) fn of(row: &Tries, tried: Tried, claim: &'w ClaimFacts) -> Self {
         Self {
-            of: row.of_shape(),
+            of: row.key().row(),
             name: tried.claim,
             claim,
         }
@@ -44,26 +44,18 @@ impl Tries {
         self.pods.0.is_empty() && !self.is_of_pool()
     }
 
-    fn is_alike(&self, other: &Self) -> bool {
-        self.workload == other.workload
-            && self.pool == other.pool
-            && self.settings == other.settings
+    /// Of the same workload, whatever its pods ask for.
+    fn is_alike(&self, key: &Key<'_>) -> bool {
+        self.workload == *key.workload && self.pool == *key.pool && self.settings == *key.settings
     }
 
-    /// What it is of, and nothing else.
-    fn of_shape(&self) -> Self {
-        Self {
-            workload: self.workload.clone(),
-            pool: self.pool.clone(),
-            instance_type: self.instance_type.clone(),
-            pods: self.pods.clone(),
-            settings: self.settings.clone(),
-            machines: Vec::new(),
-            given_up: Vec::new(),
-            rounds: 0,
-            late: 0,
-            at: None,
-            node: None,
+    fn key(&self) -> Key<'_> {
+        Key {
+            workload: &self.workload,
+            pods: &self.pods,
+            pool: &self.pool,
+            instance_type: &self.instance_type,
+            settings: &self.settings,
         }
     }
 }
@@ -71,9 +63,7 @@ impl Tries {
 /// The row for the whole workload, if it has one.
 pub(crate) fn row_of_workload<'l>(ledger: &'l LedgerFacts, key: &Key<'_>) -> Option<&'l Tries> {
     let mut rows = ledger.tries.iter().filter(|row| row.is_of_workload());
-    rows.find(|row| {
-        row.workload == *key.workload && row.pool == *key.pool && row.settings == *key.settings
-    })
+    rows.find(|row| row.is_alike(key))
 }
 
 /// Counts them, each once, where no pod like those that it was made for has got a Node since.
@@ -113,12 +103,12 @@ pub(super) fn note(world: &World, tries: &mut Vec<Tries>, found: Vec<GivenUp<'_>
 fn take<'t>(tries: &'t mut Vec<Tries>, of: &Tries) -> &'t mut Tries {
     let known = tries
         .iter()
-        .position(|row| row.is_of_workload() && row.is_alike(of));
+        .position(|row| row.is_of_workload() && row.is_alike(&of.key()));
     let row = match known {
         Some(index) => tries.remove(index),
         None => Tries {
             pods: Digest::from(""),
-            ..of.of_shape()
+            ..of.key().row()
         },
     };
     tries.push(row);
@@ -144,7 +134,7 @@ fn bound(world: &World, found: &[GivenUp<'_>]) -> BTreeMap<(Arc<str>, Digest), T
 /// The machine is noted for the workload too, while that rests: it is the one that is tried.
 pub(super) fn made(tries: &mut [Tries], of: &Tries, tried: &Tried) {
     let mut rows = tries.iter_mut();
-    let row = rows.find(|row| row.is_of_workload() && row.is_alike(of) && row.rounds > 0);
+    let row = rows.find(|row| row.is_of_workload() && row.is_alike(&of.key()) && row.rounds > 0);
     if let Some(row) = row {
         row.machines.push(tried.clone());
     }
@@ -159,7 +149,7 @@ pub(super) fn bound_rows(tries: &mut Vec<Tries>, workload: &Arc<str>) {
             return;
         };
         let oldest = tries.remove(oldest);
-        if !oldest.is_of_workload() && tries.iter().any(|row| row.is_alike(&oldest)) {
+        if !oldest.is_of_workload() && tries.iter().any(|row| row.is_alike(&oldest.key())) {
             let row = take(tries, &oldest);
             row.machines.extend(oldest.machines);
         }
