@@ -23,7 +23,8 @@ use super::status::Recorded;
 use super::subject::Surroundings;
 use crate::kube::claims::StoredClaim;
 use crate::pve::client::Client as PveClient;
-use crate::pve::task::Upid;
+use crate::pve::error::Meaning;
+use crate::pve::task::{self, Upid};
 
 /// Steps of one drive, at most. A whole life has fewer, so only a decision that goes in circles reaches this.
 const STEPS_MAX: u32 = 64;
@@ -290,10 +291,11 @@ impl Drive {
             Effect::Quarantine { until, failure } => self.quarantine(until, failure).await,
             Effect::RemoveFinalizer => self.remove_finalizer().await,
         };
-        let error = match performed {
+        let mut error = match performed {
             Ok(outcome) | Err(Stopped::With(outcome)) => return outcome,
             Err(Stopped::ByProxmox(error)) => error,
         };
+        self.note_cloud_init(&mut error.meaning);
         let mut outcome = outcome::of_proxmox(&error, self.facts().spec.vmid);
         if let (Outcome::Failed { text, .. }, Some(client)) = (&mut outcome, self.proxmox()) {
             let scope = match op == Op::Clone {
@@ -328,10 +330,26 @@ impl Drive {
                 if op == Op::Clone {
                     self.note_lock(&outcome);
                 }
-                let vmid = self.facts().spec.vmid;
-                Ok(outcome::of_task(upid, outcome, self.storage(), vmid))
+                Ok(self.of_task(upid, outcome))
             }
             Err(error) => Err(unfollowed(error.chain())),
+        }
+    }
+
+    pub(super) fn of_task(&self, upid: &str, mut ended: task::Outcome) -> Outcome {
+        if let task::Outcome::Failed { meaning, .. } = &mut ended {
+            self.note_cloud_init(meaning);
+        }
+        outcome::of_task(upid, ended, self.storage(), self.facts().spec.vmid)
+    }
+
+    /// Proxmox: a full clone's goes to the storage that was asked for, any other to that of the template's.
+    fn note_cloud_init(&self, meaning: &mut Meaning) {
+        let clone = self.facts().spec.clone.as_ref();
+        let asked = clone.filter(|clone| clone.full);
+        let asked = asked.and_then(|clone| clone.storage.as_ref());
+        if let Some(storage) = asked.or(self.surroundings.cloud_init.as_ref()) {
+            meaning.note_cloud_init(storage.as_str());
         }
     }
 

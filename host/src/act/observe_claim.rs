@@ -12,7 +12,6 @@ use kproxide_planner::ids::NodeName;
 use kproxide_planner::mutants::{Mutant, broken};
 
 use super::drive::Drive;
-use super::outcome::of_task;
 use crate::chain::chain;
 use crate::kube::definition::{self, Definition};
 use crate::kube::error::Error as KubeError;
@@ -105,9 +104,7 @@ impl Drive {
                         let log = client.task_log(&parsed, LOG_LINES).await;
                         seen.leftovers = left_behind(&log.unwrap_or_default());
                     }
-                    outcome.map(|outcome| {
-                        of_task(upid, outcome, self.storage(), self.facts().spec.vmid)
-                    })
+                    outcome.map(|outcome| self.of_task(upid, outcome))
                 }
                 Err(error) => Some(Outcome::Unknown(error.to_string())),
             };

@@ -36,14 +36,6 @@ pub(super) fn of_task(
             meaning: Meaning::AlreadyRunning,
             ..
         } => Outcome::Done,
-        // Of this number alone: no server is to blame, and another number is free of it.
-        task::Outcome::Failed {
-            meaning: meaning @ Meaning::CloudInitLeft { vmid: left },
-            text,
-        } if left == vmid.0 => Outcome::Failed {
-            failure: Failure::NumberSpoilt,
-            text: format!("{text}. {meaning}"),
-        },
         task::Outcome::Failed { meaning, text } => Outcome::Failed {
             failure: failure(&meaning, meaning.reaction(), vmid),
             text: match (&meaning, storage) {
@@ -51,9 +43,12 @@ pub(super) fn of_task(
                     format!("storage {storage}: {meaning}: {text}")
                 }
                 (Meaning::NoSpace, None) => format!("{meaning}: {text}"),
-                (Meaning::StorageBusy { .. } | Meaning::PermissionDenied { .. }, _) => {
-                    format!("{text}. {meaning}")
-                }
+                (
+                    Meaning::StorageBusy { .. }
+                    | Meaning::PermissionDenied { .. }
+                    | Meaning::CloudInitLeft { .. },
+                    _,
+                ) => format!("{text}. {meaning}"),
                 (_, _) => text,
             },
         },
@@ -67,6 +62,10 @@ fn failure(meaning: &Meaning, reaction: Reaction, vmid: Vmid) -> Failure {
     }
     if matches!(meaning, Meaning::StorageBusy { .. }) {
         return Failure::StorageBusy;
+    }
+    // Of this number alone: no server is to blame, and another number is free of it.
+    if matches!(meaning, Meaning::CloudInitLeft { vmid: left, .. } if *left == vmid.0) {
+        return Failure::NumberSpoilt;
     }
     if meaning.is_alike_everywhere(vmid.0) {
         return Failure::Everywhere;
@@ -188,6 +187,11 @@ mod tests {
             "clone failed: lvcreate 'pve/vm-171-cloudinit' error:   Logical Volume \"vm-171-cloudinit\" already exists in volume group \"pve\"",
             "clone failed: zfs error: cannot create 'rpool/data/vm-171-cloudinit': dataset already exists",
             "clone failed: rbd create 'vm-171-cloudinit' error: rbd: create error: (17) File exists",
+            // Storages have such names too.
+            "clone failed: disk image '/mnt/pve/vm-store/images/171/vm-171-cloudinit.qcow2' already exists",
+            "clone failed: lvcreate 'vm-vg/vm-171-cloudinit' error:   Logical Volume \"vm-171-cloudinit\" already exists in volume group \"vm-vg\"",
+            "clone failed: zfs error: cannot create 'rpool/vm-disks/vm-171-cloudinit': dataset already exists",
+            "clone failed: disk image '/mnt/pve/a-cloudinit/images/171/vm-171-cloudinit.qcow2' already exists",
         ];
         for text in texts {
             let of = |vmid: u32| {
@@ -201,7 +205,18 @@ mod tests {
             assert_eq!(failure, Failure::NumberSpoilt, "{text}");
             assert!(said.starts_with(text), "{said}");
             assert!(said.contains("pvesm list STORAGE --vmid 171"), "{said}");
+            let volume = match text.contains("/images/") {
+                true => "`pvesm free STORAGE:171/vm-171-cloudinit.qcow2`",
+                false => "`pvesm free STORAGE:vm-171-cloudinit`",
+            };
+            assert!(said.contains(volume), "{said}");
             assert_ne!(of(172).0, Failure::NumberSpoilt);
+            // Said at once, without a task.
+            let task::Outcome::Failed { meaning, .. } = task::Outcome::of_exit_status(text) else {
+                panic!("{text}");
+            };
+            let at_once = super::failure(&meaning, meaning.reaction(), Vmid(171));
+            assert_eq!(at_once, Failure::NumberSpoilt);
         }
     }
 }

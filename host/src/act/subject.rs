@@ -7,9 +7,11 @@ use kproxide_planner::claim::{
     GuestHint, Hint, NodeLook, Observed, Phase, Settings, Subject, labels_differ, looks, next,
     ready_differs,
 };
-use kproxide_planner::facts::{ClaimFacts, ClaimSpec, ClassFacts, InventoryFacts, PoolFacts};
+use kproxide_planner::facts::{
+    ClaimFacts, ClaimSpec, ClassFacts, Drive, InventoryFacts, PoolFacts,
+};
 use kproxide_planner::guard::anchor;
-use kproxide_planner::ids::{ClaimName, NodeName};
+use kproxide_planner::ids::{ClaimName, NodeName, StorageName};
 use kproxide_planner::plan::Verdict;
 use kproxide_planner::planning::{
     ends_with_machine, keepers, moved, promised_devices, registering,
@@ -30,6 +32,8 @@ pub(super) struct Surroundings {
     pub(super) node: Option<NodeName>,
     /// `None`: the class is gone.
     pub(super) class: Option<Arc<ClassFacts>>,
+    /// The storage of its template's cloud-init drive.
+    pub(super) cloud_init: Option<StorageName>,
 }
 
 impl Surroundings {
@@ -121,8 +125,21 @@ impl Surroundings {
             },
             node: None,
             class: class.cloned(),
+            cloud_init: cloud_init(spec, world),
         })
     }
+}
+
+fn cloud_init(spec: &ClaimSpec, world: &World) -> Option<StorageName> {
+    let (clone, inventory) = (
+        spec.clone.as_ref()?,
+        world.inventories().get(&spec.cluster)?,
+    );
+    let mut templates = inventory.templates.values().flatten();
+    let template = templates.find(|it| it.vmid == clone.vmid)?;
+    let mut disks = template.disks.iter();
+    let drive = disks.find(|disk| disk.drive == Drive::CloudInit)?;
+    Some(drive.storage.clone())
 }
 
 /// What the last inventory said of the machine.

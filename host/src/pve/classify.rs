@@ -160,15 +160,16 @@ fn sentence(text: &str) -> Meaning {
             lock: lock.to_owned(),
         };
     }
-    if has("already exists") && (has("unable to create VM") || has("config file"))
+    if has("already exists on node")
+        || has("already exists") && (has("unable to create VM") || has("config file"))
         || has("/qemu-server/") && has("File exists")
     {
         return Meaning::VmidTaken;
     }
-    if let Some(vmid) = between(text, "vm-", "-cloudinit").and_then(|it| it.parse().ok())
-        && (has("already exists") || has("File exists"))
+    if (has("already exists") || has("File exists"))
+        && let Some(left) = cloud_init_left(text)
     {
-        return Meaning::CloudInitLeft { vmid };
+        return left;
     }
     if has("unable to find configuration file for VM")
         || has("Configuration file '") && has("/qemu-server/") && has("does not exist")
@@ -305,6 +306,26 @@ fn of_tasks(text: &str) -> Option<Meaning> {
     } else {
         None
     }
+}
+
+/// `…/images/171/vm-171-cloudinit.qcow2` of a folder, `pve/vm-171-cloudinit` of others. Storages and groups of volumes may be called `vm-…` too.
+fn cloud_init_left(text: &str) -> Option<Meaning> {
+    text.match_indices("-cloudinit").find_map(|(end, _)| {
+        let (before, number) = text[..end].rsplit_once("vm-")?;
+        let vmid = number.parse().ok()?;
+        let after = text[end..].split(['\'', '"', ' ']).next()?;
+        let folder = match before.ends_with(&format!("/images/{vmid}/")) {
+            true => format!("{vmid}/"),
+            false => String::new(),
+        };
+        let volume = foreign::said(&format!("{folder}vm-{vmid}{after}"));
+        let storage = None;
+        Some(Meaning::CloudInitLeft {
+            vmid,
+            volume,
+            storage,
+        })
+    })
 }
 
 /// What is longer than a foreign text may be is no name.

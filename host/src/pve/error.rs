@@ -44,12 +44,14 @@ pub enum Meaning {
     #[error("the VMID is taken")]
     VmidTaken,
     /// A cloud-init volume of this VMID was left behind, so no clone can get one. Another VMID can.
-    #[error(
-        "a cloud-init volume of VMID {vmid} was left behind: look with `pvesm list STORAGE --vmid {vmid}` on the server, and remove it with `pvesm free VOLUME` unless another cluster needs it"
-    )]
+    #[error("{}", cloud_init_left(*.vmid, .volume, .storage.as_deref()))]
     CloudInitLeft {
         /// The VMID of the clone.
         vmid: u32,
+        /// Its name on the storage: `vm-171-cloudinit`, `171/vm-171-cloudinit.qcow2`.
+        volume: String,
+        /// Where it is. Proxmox's words may have a path alone.
+        storage: Option<String>,
     },
     /// A lock in the VM's configuration: `clone`, `backup`, `migrate`, ….
     #[error("the VM is locked by Proxmox ({lock})")]
@@ -308,6 +310,13 @@ impl Meaning {
         }
     }
 
+    /// Says on which storage the machine's cloud-init drive is made.
+    pub(crate) fn note_cloud_init(&mut self, of: &str) {
+        if let Meaning::CloudInitLeft { storage, .. } = self {
+            *storage = Some(of.to_owned());
+        }
+    }
+
     /// A refusal that would be the same on every hypervisor: of what the class asks for, or for want of a privilege that
     /// does not belong to one storage, network or template. `vmid`: the VM that it is about.
     pub fn is_alike_everywhere(&self, vmid: u32) -> bool {
@@ -342,6 +351,18 @@ fn missing_privilege(path: &Option<String>, privilege: &Option<String>) -> Cow<'
         }
         (_, _) => "a privilege is missing, Proxmox does not say which".into(),
     }
+}
+
+fn cloud_init_left(vmid: u32, volume: &str, storage: Option<&str>) -> String {
+    let mend = match storage {
+        Some(storage) => format!("remove it on the server with `pvesm free {storage}:{volume}`"),
+        None => format!(
+            "look with `pvesm list STORAGE --vmid {vmid}` on the server, and remove it with `pvesm free STORAGE:{volume}`"
+        ),
+    };
+    format!(
+        "a cloud-init volume of VMID {vmid} was left behind: {mend} unless another cluster needs it"
+    )
 }
 
 fn complaints(parameters: &[(String, String)]) -> String {

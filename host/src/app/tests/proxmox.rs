@@ -321,7 +321,7 @@ async fn n4_a_number_with_a_cloud_init_volume_rests_and_the_next_machine_has_ano
         let text = format!("vm-{vmid}-cloudinit");
         let notes = notes_with(&notes, &text);
         assert_eq!(notes.len(), 1, "{notes:?}");
-        let line = format!("pvesm list STORAGE --vmid {vmid}");
+        let line = format!("`pvesm free {storage}:{text}`");
         assert!(notes[0].contains(&line), "{notes:?}");
     }
     let ledger = lab.kube.get("ledgers.kproxide.dev", "", "kproxide");
