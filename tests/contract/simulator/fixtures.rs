@@ -1,5 +1,7 @@
 //! The worlds in which the answers were recorded, and in which order things happened in them.
 
+#[path = "fixtures/guests.rs"]
+mod guests;
 #[path = "fixtures/one_server.rs"]
 mod one_server;
 #[path = "fixtures/tasks.rs"]
@@ -35,6 +37,16 @@ pub(crate) const ALL: &[(&str, Fixture)] = &[
     }),
     ("tasks killed under a lock", |replay| {
         Box::pin(tasks::killed(replay))
+    }),
+    ("guest agent", |replay| Box::pin(guests::agent(replay))),
+    ("cloud-init volume left", |replay| {
+        Box::pin(guests::cloud_init_left(replay))
+    }),
+    ("guest agent of 8.4", |replay| {
+        Box::pin(guests::agent_of_version_8(replay))
+    }),
+    ("tasks of 8.4", |replay| {
+        Box::pin(tasks::privileges_of_version_8(replay))
     }),
     ("two servers", |replay| {
         Box::pin(two_servers::two_servers(replay))

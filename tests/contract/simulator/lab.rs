@@ -112,6 +112,16 @@ pub(crate) fn pair() -> Topology {
     topology
 }
 
+/// The server of version 8.4.
+pub(crate) fn eighth(mut topology: Topology) -> Topology {
+    topology.version = Version::V8;
+    topology.hypervisors[0].name = "pve8".into();
+    for vm in &mut topology.vms {
+        vm.node = "pve8".into();
+    }
+    topology
+}
+
 pub(crate) fn user(name: &str, tokens: &[(&str, bool)]) -> UserSpec {
     let token = |(id, privsep): &(&str, bool)| TokenSpec {
         id: (*id).into(),

@@ -25,11 +25,14 @@ pub(crate) async fn exec(call: Call) -> Answer {
     let command = call.params.all("command").to_vec();
     let input = call.params.get("input-data").unwrap_or_default();
     let (node, vmid) = (call.node.clone(), call.vmid());
-    let refusal = call.pve.state().agents_refuse.clone();
+    let (refusal, version) = {
+        let state = call.pve.state();
+        (state.agents_refuse.clone(), state.version)
+    };
     // Perl takes a letter for a byte as long as it is one.
     let input: Result<Vec<u8>, _> = input.chars().map(u8::try_from).collect();
     let Ok(input) = input else {
-        let line = match call.pve.state().version {
+        let line = match version {
             Version::V8 => 82,
             Version::V9 => 135,
         };
@@ -40,8 +43,9 @@ pub(crate) async fn exec(call: Call) -> Answer {
     let mut pid = 0;
     let reply = ask(&call, |guest| {
         if let Some(why) = refusal {
+            let command = version.agent_command();
             return Err(Refusal::Failed(format!(
-                "VM {vmid} qga command 'guest-exec' failed - {why}"
+                "VM {vmid} {command} 'guest-exec' failed - {why}"
             )));
         }
         if guest.has_no_shell {
@@ -79,15 +83,17 @@ pub(crate) async fn exec_status(call: Call) -> Answer {
             return Ok(json!({"exited": 0}).into());
         };
         guest.commands.remove(&pid);
-        let mut data = Map::from_iter([
-            ("exited".to_owned(), 1.into()),
-            ("exitcode".to_owned(), result.exitcode.into()),
-        ]);
-        for (key, text) in [("out-data", &result.out), ("err-data", &result.err)] {
+        let mut data = Map::from_iter([("exited".to_owned(), 1.into())]);
+        match result.signal {
+            Some(signal) => data.insert("signal".to_owned(), signal.into()),
+            None => data.insert("exitcode".to_owned(), result.exitcode.into()),
+        };
+        for (key, text) in [("out", &result.out), ("err", &result.err)] {
             if !text.is_empty() {
                 // Each byte is shown as one letter.
                 let text: String = text.iter().copied().map(char::from).collect();
-                data.insert(key.to_owned(), text.into());
+                data.insert(format!("{key}-data"), text.into());
+                data.insert(format!("{key}-truncated"), 0.into());
             }
         }
         Ok(Value::from(data).into())

@@ -152,7 +152,8 @@ async fn press_power_button(
     };
     if asks_agent && !agent {
         pause(AGENT_TIMEOUT).await;
-        worker.log(&format!("QEMU Guest Agent is not running - VM {vmid} qga command 'guest-ping' failed - got timeout"));
+        let command = pve.state().version.agent_command();
+        worker.log(&format!("QEMU Guest Agent is not running - VM {vmid} {command} 'guest-ping' failed - got timeout"));
     }
     let mut rng = pve.rng("shutdown", &number.to_string());
     let hangs = deaf || rng.random::<f64>() < pve.timings().shutdown_hangs;

@@ -168,10 +168,12 @@ impl State {
         if !self.volumes.contains_key(&key) {
             return Ok(());
         }
-        let storage = &volume.storage;
-        Err(match self.storages[storage].kind {
+        let there = &self.storages[&volume.storage];
+        let storage = &there.name;
+        Err(match there.kind {
             StorageKind::Dir | StorageKind::Nfs => {
-                format!("disk image '/srv/{storage}/images/{name}' already exists")
+                let path = there.path();
+                format!("disk image '{path}/images/{name}' already exists")
             }
             StorageKind::Lvm | StorageKind::LvmThin => format!(
                 "lvcreate '{storage}/{name}' error:   Logical Volume \"{name}\" already exists in volume group \"{storage}\""

@@ -51,6 +51,16 @@ pub enum Version {
     V9,
 }
 
+impl Version {
+    /// What its texts call a question to a guest agent.
+    pub(crate) fn agent_command(self) -> &'static str {
+        match self {
+            Version::V8 => "qmp command",
+            Version::V9 => "qga command",
+        }
+    }
+}
+
 /// One Proxmox server.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]

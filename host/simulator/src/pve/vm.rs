@@ -84,6 +84,9 @@ pub(crate) struct Command {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CommandResult {
     pub exitcode: i32,
+    /// It was killed, and there is no exit code.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
     pub out: Vec<u8>,
     pub err: Vec<u8>,
 }

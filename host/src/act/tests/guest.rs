@@ -104,5 +104,6 @@ fn shell(disk: &Path, command: &[String], input: &[u8]) -> CommandResult {
         exitcode: ended.status.code().unwrap(),
         out: ended.stdout,
         err: ended.stderr,
+        ..CommandResult::default()
     }
 }

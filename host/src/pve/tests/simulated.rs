@@ -208,6 +208,7 @@ async fn a_machine_lives_and_dies() {
         exitcode: 3,
         out: "größer ✓\n".into(),
         err: "no token".into(),
+        ..CommandResult::default()
     };
     lab.pve
         .complete_exec(101, u32::try_from(pid).unwrap(), done)

@@ -18,7 +18,7 @@ use super::serve::Call;
 use super::state::{State, is_indexed};
 use super::storage::Volume;
 use super::tasks::Worker;
-use super::vm::{Drive, is_drive_key, parse_size, value_json};
+use super::vm::{Drive, Vm, is_drive_key, parse_size, value_json};
 
 /// Parameters that steer a change and are no keys of the configuration.
 const STEERING: [&str; 7] = [
@@ -231,13 +231,14 @@ impl Change {
         let Some(vm) = state.vms.get_mut(&self.vmid) else {
             return Ok(());
         };
+        let mut freed = Vec::new();
         for key in &self.delete {
             if vm.running.is_some() && !keys::hot_plugs(key) {
                 vm.pending.insert(key.clone(), None);
             } else {
                 let old = vm.config.remove(key);
                 vm.pending.remove(key);
-                keep_as_unused(&mut vm.config, key, old);
+                freed.extend(taken_out(vm, key, old));
             }
         }
         for (key, value) in set {
@@ -249,7 +250,12 @@ impl Change {
                     .config
                     .insert(key.clone(), value)
                     .filter(|old| vm.config.get(&key) != Some(old));
-                keep_as_unused(&mut vm.config, &key, old);
+                freed.extend(taken_out(vm, &key, old));
+            }
+        }
+        for volid in freed {
+            if let Some(key) = state.volume_key(&self.node, &volid) {
+                state.volumes.remove(&key);
             }
         }
         Ok(())
@@ -361,23 +367,23 @@ impl Change {
     }
 }
 
-/// A disk that is taken out of a machine stays as `unusedN`; cloud-init drives and ISO images do not.
-fn keep_as_unused(config: &mut super::vm::Config, key: &str, old: Option<String>) {
-    let Some(drive) = old.and_then(|old| Drive::parse(key, &old)) else {
-        return;
-    };
-    if drive.is_cdrom() || key.starts_with("unused") {
-        return;
-    }
+/// A disk that is taken out of a machine stays as `unusedN`. An ISO image does not. Nor does the cloud-init drive: its volume, which this returns, is
+/// freed, unless the machine runs.
+fn taken_out(vm: &mut Vm, key: &str, old: Option<String>) -> Option<String> {
+    let drive = Drive::parse(key, &old?)?;
     // Other options of the same volume: nothing was taken out.
-    let now = config.get(key).and_then(|line| Drive::parse(key, line));
+    let now = vm.get(key).and_then(|line| Drive::parse(key, line));
     if now.is_some_and(|now| now.volid == drive.volid) {
-        return;
+        return None;
     }
-    if let Some(slot) = (0..256)
-        .map(|n| format!("unused{n}"))
-        .find(|slot| !config.contains_key(slot))
-    {
-        config.insert(slot, drive.volid);
+    if drive.is_cloudinit() {
+        return vm.running.is_none().then_some(drive.volid);
     }
+    if drive.is_cdrom() || key.starts_with("unused") {
+        return None;
+    }
+    let mut slots = (0..256).map(|n| format!("unused{n}"));
+    let slot = slots.find(|slot| !vm.config.contains_key(slot))?;
+    vm.config.insert(slot, drive.volid);
+    None
 }

@@ -1,6 +1,7 @@
 //! Answers that Proxmox's own daemons give, and the simulator once did not.
 
 use super::*;
+use crate::pve::topology::{StorageKind, StorageSpec};
 
 #[tokio::test(start_paused = true)]
 async fn p7_calls_of_a_dead_daemon_are_refused_and_the_others_answered() {
@@ -82,4 +83,41 @@ async fn p7_a_bad_number_and_a_badly_encoded_key_are_told_as_the_daemons_tell_th
             "{errors}"
         );
     }
+}
+
+/// As recorded: `r2-cd-attach`, `r2-cd-running-replace-cloudinit`.
+#[tokio::test(start_paused = true)]
+async fn n4_another_cd_in_place_of_the_cloud_init_drive_frees_its_volume_unless_the_machine_runs() {
+    let world = World::new(Topology::of(1));
+    for (vmid, is_running) in [(101, false), (102, true)] {
+        assert_eq!(world.clone(vmid).await, "OK");
+        let machine = format!("/nodes/pve1/qemu/{vmid}");
+        if is_running {
+            let start = format!("{machine}/status/start");
+            assert_eq!(world.task(Method::POST, &start, "").await, "OK");
+        }
+        let config = format!("{machine}/config");
+        let empty = "ide2=none,media=cdrom";
+        assert_eq!(world.call(Method::PUT, &config, empty).await.0, 200);
+        let content = format!("/nodes/pve1/storage/local-lvm/content?vmid={vmid}");
+        let volumes = world.get(&content).await;
+        let volid = format!("local-lvm:vm-{vmid}-cloudinit");
+        let mut volumes = volumes.as_array().unwrap().iter();
+        assert_eq!(volumes.any(|it| it["volid"] == volid), is_running, "{vmid}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn n4_a_left_cloud_init_volume_is_named_by_the_folder_of_its_storage() {
+    let mut topology = Topology::of(1);
+    let nas = StorageSpec::new("nas", StorageKind::Nfs, 1 << 40, &["images"]).shared();
+    topology.storages.push(nas);
+    topology.vms[0].disks.get_mut("ide2").unwrap().storage = "nas".into();
+    let world = World::new(topology);
+    world.pve.leave_cloudinit(171, "nas", "pve1");
+    let path = "/mnt/pve/nas/images/171/vm-171-cloudinit.qcow2";
+    assert_eq!(
+        world.clone(171).await,
+        format!("clone failed: disk image '{path}' already exists")
+    );
 }

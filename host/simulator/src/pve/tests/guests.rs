@@ -39,12 +39,12 @@ async fn commands_in_the_guest_are_the_physics_to_answer() {
     let failed = CommandResult {
         exitcode: 3,
         out: "log ✓\n".into(),
-        err: Vec::new(),
+        ..CommandResult::default()
     };
     world.pve.complete_exec(9001, pid as u32, failed).unwrap();
     assert_eq!(
         world.get(&path).await,
-        json!({"exited": 1, "exitcode": 3, "out-data": "log \u{e2}\u{9c}\u{93}\n"})
+        json!({"exited": 1, "exitcode": 3, "out-data": "log \u{e2}\u{9c}\u{93}\n", "out-truncated": 0})
     );
     assert_eq!(
         world.get(&format!("{AGENT}/get-host-name")).await["result"]["host-name"],
@@ -92,6 +92,17 @@ async fn n1_n5_guests_get_bytes_and_say_how_a_command_ended_once() {
     let again = world.send(Method::GET, &path, "").await;
     let gone = "Agent error: PID ld does not exist".to_owned();
     assert_eq!(said(&again), (500, gone));
+
+    // As recorded: `r2-agent-exec-signal-status`.
+    exec("").await;
+    let killed = CommandResult {
+        signal: Some(9),
+        ..CommandResult::default()
+    };
+    let number = number + 1;
+    world.pve.complete_exec(9001, number, killed).unwrap();
+    let path = format!("{AGENT}/exec-status?pid={number}");
+    assert_eq!(world.get(&path).await, json!({"exited": 1, "signal": 9}));
 
     world.pve.take_shell(9001).unwrap();
     let asked = Instant::now();
