@@ -16,6 +16,8 @@ pub fn answer(status: u16, text: &str, parameters: &[(String, String)]) -> (Mean
         400 => (bad_request(text, parameters), Executed::No),
         401 => (Meaning::Unauthorized, Executed::No),
         403 => (forbidden(text), Executed::No),
+        // The server does not take a body that large.
+        501 if text.contains("for data too large") => (refused(text), Executed::No),
         501 => (Meaning::NotImplemented, Executed::No),
         // Proxmox: the proxy could not connect to the daemon or hypervisor that should do it.
         595 => (Meaning::HypervisorOffline, Executed::No),
@@ -25,7 +27,7 @@ pub fn answer(status: u16, text: &str, parameters: &[(String, String)]) -> (Mean
         // Proxmox: the proxy lost the connection after sending.
         596..=599 => (Meaning::AnswerLost, Executed::Unknown),
         // The agent may have got the command before the answer timed out.
-        _ if text.contains("qga command") => {
+        _ if asks_agent(text) => {
             let meaning = sentence(text);
             let executed = if meaning == Meaning::AgentBlocked {
                 Executed::No
@@ -69,9 +71,7 @@ fn bad_request(text: &str, parameters: &[(String, String)]) -> Meaning {
         Meaning::RootOnly
     } else if parameters.is_empty() && !text.is_empty() {
         // Old versions say it in the reason phrase alone, and then only that parameters are wrong.
-        Meaning::InvalidParameter {
-            parameters: vec![("the parameters".to_owned(), foreign::said(text))],
-        }
+        refused(text)
     } else {
         Meaning::InvalidParameter {
             parameters: (parameters.iter().take(PARAMETERS_MAX))
@@ -79,6 +79,18 @@ fn bad_request(text: &str, parameters: &[(String, String)]) -> Meaning {
                 .collect(),
         }
     }
+}
+
+/// What was asked, without a word on which part of it.
+fn refused(text: &str) -> Meaning {
+    Meaning::InvalidParameter {
+        parameters: vec![("the parameters".to_owned(), foreign::said(text))],
+    }
+}
+
+/// Proxmox: an answer to a question to a guest agent; version 8 calls it as it does one to QEMU.
+fn asks_agent(text: &str) -> bool {
+    text.contains("qga command") || text.contains("qmp command 'guest-")
 }
 
 /// `Permission check failed (/vms/301, VM.Audit)`, `… (pool 'x' does not exist)`, or without reason where one of several
@@ -217,6 +229,10 @@ fn of_storages(text: &str) -> Option<Meaning> {
         Some(Meaning::LocalStorage)
     } else if has("not allowed for linked clones") || has("Linked clone feature is not supported") {
         Some(Meaning::LinkedCloneRefused)
+    } else if let Some(volume) = between(text, "volume '", "' does not exist") {
+        Some(Meaning::VolumeMissing {
+            volume: volume.to_owned(),
+        })
     } else if has("is still in use by linked clone") {
         Some(Meaning::BaseInUse)
     } else if has("storage '") && has("does not support") {
@@ -245,8 +261,10 @@ fn of_running(text: &str) -> Option<Meaning> {
         Some(Meaning::AgentDisabled)
     } else if has("guest-exec") && (has("has been disabled") || has("has not been found")) {
         Some(Meaning::AgentBlocked)
-    } else if has("guest agent is not running") || has("qga command") {
+    } else if has("guest agent is not running") || asks_agent(text) {
         Some(Meaning::AgentDown)
+    } else if has("Agent error: PID ") && has("does not exist") {
+        Some(Meaning::ResultTaken)
     } else if has("already running") {
         Some(Meaning::AlreadyRunning)
     } else if has("is running - destroy failed") || has("if VM is running") {
@@ -261,6 +279,8 @@ fn of_running(text: &str) -> Option<Meaning> {
         || has("bridge '") && has("does not exist")
         || has("vcpus allowed per VM")
         || has("host NUMA node")
+        || has("to define a policy for hostnode")
+        || has("PCI device mapping")
         || has("NUMA nodes must be equal")
     {
         Some(Meaning::StartFailed)
@@ -275,8 +295,11 @@ fn of_configuration(text: &str) -> Option<Meaning> {
         Some(Meaning::DigestMismatch)
     } else if has("protection mode enabled") {
         Some(Meaning::Protected)
-    } else if has("only root can") {
+    } else if has("nly root can") {
         Some(Meaning::RootOnly)
+    } else if has("Wide character in subroutine entry") {
+        // Proxmox makes bytes of the text before it asks the agent.
+        Some(refused(text))
     } else if has("no options specified") {
         Some(Meaning::NothingToChange)
     } else if has("SSH public key validation error") {
@@ -454,11 +477,16 @@ mod tests {
                 "{text}"
             );
         }
-        let timeout = "VM 101 qga command 'guest-exec' failed - got timeout";
-        assert_eq!(
-            answer(500, timeout, &[]),
-            (Meaning::AgentDown, Executed::Unknown)
-        );
+        // 9, and 8.4.
+        for timeout in [
+            "VM 101 qga command 'guest-exec' failed - got timeout",
+            "VM 101 qmp command 'guest-exec' failed - got timeout",
+        ] {
+            assert_eq!(
+                answer(500, timeout, &[]),
+                (Meaning::AgentDown, Executed::Unknown)
+            );
+        }
     }
 
     #[test]

@@ -42,7 +42,7 @@ impl Client {
             .await
     }
 
-    async fn server_config(&self, hypervisor: &str) -> Result<Config, Error> {
+    pub(super) async fn server_config(&self, hypervisor: &str) -> Result<Config, Error> {
         self.fetch(Call::get(&["nodes", hypervisor, "config"]))
             .await
     }
@@ -66,7 +66,7 @@ pub(super) struct Status {
 
 /// What of `nodes/{node}/config` is used.
 #[derive(Debug, Default, Deserialize)]
-struct Config {
+pub(super) struct Config {
     /// The notes that Proxmox shows of a server.
     #[serde(default, deserialize_with = "types::text")]
     description: Option<String>,

@@ -96,6 +96,12 @@ pub enum Meaning {
         /// The storage, as far as the text names it.
         storage: String,
     },
+    /// A volume that a clone copies or a start needs.
+    #[error("volume {volume} is not there")]
+    VolumeMissing {
+        /// As the text names it.
+        volume: String,
+    },
     /// A privilege is missing. Proxmox gives neither path nor privilege when one of several would do.
     #[error("{}", missing_privilege(.path, .privilege))]
     PermissionDenied {
@@ -185,6 +191,9 @@ pub enum Meaning {
     /// The guest agent does not answer (yet).
     #[error("the guest agent does not answer")]
     AgentDown,
+    /// Proxmox tells a command's end once. Somebody has read it, or the guest was started anew.
+    #[error("the guest agent knows no such command: its end was read already")]
+    ResultTaken,
     /// The guest agent is configured not to run commands.
     #[error(
         "the guest agent does not run commands: take guest-exec and guest-exec-status out of its block list in the template (`block-rpcs` or `allow-rpcs` in /etc/qemu/qemu-ga.conf, BLACKLIST_RPC or FILTER_RPC_ARGS in /etc/sysconfig/qemu-ga)"
@@ -256,10 +265,12 @@ impl Meaning {
             | Meaning::StorageBusy { .. }
             | Meaning::EndpointDown
             | Meaning::Unreachable
+            | Meaning::ResultTaken
             | Meaning::WorkerRefused => Reaction::Retry,
 
             Meaning::NoSpace
             | Meaning::StorageUnavailable { .. }
+            | Meaning::VolumeMissing { .. }
             | Meaning::HypervisorOffline
             | Meaning::StartFailed
             | Meaning::LocalStorage => Reaction::OtherHypervisor,

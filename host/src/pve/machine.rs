@@ -388,19 +388,22 @@ impl Client {
         input: Option<&str>,
     ) -> Result<i64, Error> {
         let ask = || self.agent_exec_once(hypervisor, vmid, command, input);
-        match ask().await {
-            Err(error) if error.is_broken_pipe() => {
-                if !self.agent_ping(hypervisor, vmid).await? {
-                    return Err(error.mean(Meaning::AgentDown));
-                }
-            }
+        let first = match ask().await {
+            Err(error) if error.is_broken_pipe() => error,
             other => return other,
-        }
-        ask().await.map_err(|mut error| {
+        };
+        let second = match self.agent_ping(hypervisor, vmid).await {
+            Ok(true) => ask().await,
+            Ok(false) => return Err(first.mean(Meaning::AgentDown)),
+            Err(error) => Err(error),
+        };
+        second.map_err(|mut error| {
             if error.is_broken_pipe() {
                 error.executed = Executed::No;
-                error = error.mean(Meaning::NoShell);
+                return error.mean(Meaning::NoShell);
             }
+            // Whatever this one came to, the first may have been done.
+            error.executed = first.executed;
             error
         })
     }

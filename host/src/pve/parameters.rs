@@ -4,7 +4,7 @@
 //! repository, for they are AGPL. Where they are (`$KPROXIDE_PVE_SCHEMAS`, else `../shared/pve/schema` beside the workspace), the requests are held
 //! against them too.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -46,9 +46,11 @@ pub(super) async fn every_request() -> Vec<Request<Bytes>> {
             data(json!({}))
         } else if path.ends_with("/nextid") {
             data(json!("101"))
-        } else if path.ends_with("/cluster/status")
-            || path.ends_with("/json/nodes")
-            || path.ends_with("/resources")
+        } else if path.ends_with("/cluster/status") {
+            data(json!([{"type": "node", "name": "pve1", "online": 1}]))
+        } else if path.ends_with("/resources") {
+            data(json!([{"type": "node", "node": "pve1", "status": "online"}]))
+        } else if path.ends_with("/json/nodes")
             || path.ends_with("/content")
             || path.ends_with("/network")
         {
@@ -67,7 +69,9 @@ pub(super) async fn every_request() -> Vec<Request<Bytes>> {
         std::sync::Arc::new(|| super::auth::Credentials::password("aut@pve", "x"));
     let client = Client::new(vec![endpoint], source, Concurrency::default());
 
-    client.inventory().await.unwrap();
+    let mut inventory = client.inventory().await.unwrap();
+    client.probe(&mut inventory, &BTreeSet::new()).await;
+    client.pool_exists("k8s").await.unwrap();
     client.members().await.unwrap();
     client.missing_privileges(&Scope::default()).await.unwrap();
     client.permissions(None).await.unwrap();

@@ -9,6 +9,7 @@ use crate::pve::error::Reaction;
 use crate::pve::fixtures::{self, Answer, bare, data, endpoint, one, refusal};
 
 mod endpoints;
+mod guests;
 mod proofs;
 
 fn refused() -> Answer {
