@@ -63,9 +63,15 @@ impl Drive {
             }
             Err(Unsaid::Because(why)) => evidence.unsaid = Some(told(&why)),
         }
+        let secrets = match self.join_script() {
+            Ok(secrets) => secrets,
+            Err(why) => {
+                evidence.unsaid = Some(start_of(&why, PROBLEM_BYTES));
+                return Some(evidence);
+            }
+        };
         match in_time(self.ask(&client, hypervisor, vmid)).await {
             Ok(said) => {
-                let secrets = self.join_script();
                 let (state, log) = said.split_once("\n--log\n").unwrap_or((&said, ""));
                 let (path, lines) = log.split_once('\n').unwrap_or((log, ""));
                 evidence.cloud_init = start_of(&output(state, &secrets), STATE_BYTES);
@@ -94,11 +100,20 @@ impl Drive {
     }
 
     /// What of the guest's words may be a secret of ours. Empty: machines of the class join by themselves.
-    pub(super) fn join_script(&self) -> String {
+    ///
+    /// # Errors
+    /// Nobody knows what that is, so nothing of the guest's words may be shown. Says why.
+    pub(super) fn join_script(&self) -> Result<String, String> {
         let class = self.surroundings.class.as_ref();
-        let file = class.and_then(|class| class.join_script.as_deref());
-        let read = file.and_then(|file| Script::read(&self.context.join_dir, Path::new(file)).ok());
-        read.map_or_else(String::new, |script| script.text().into_owned())
+        let Some(file) = class.and_then(|class| class.join_script.as_deref()) else {
+            return Ok(String::new());
+        };
+        match Script::read(&self.context.join_dir, Path::new(file)) {
+            Ok(script) => Ok(script.text().into_owned()),
+            Err(problem) => Err(format!(
+                "what the guest prints is not shown, for its secrets are not known: join.guestExec.commandSecretFile {file}: {problem}"
+            )),
+        }
     }
 }
 

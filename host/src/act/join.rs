@@ -93,7 +93,7 @@ impl Drive {
         for _ in 0..STATUS_TRIES {
             let status = client.agent_exec_status(hypervisor, vmid, pid).await?;
             if status.exited {
-                return Ok(read_status(&status.stdout, &self.join_script()));
+                return Ok(read_status(&status.stdout, self.join_script()));
             }
             sleep(STATUS_PAUSE).await;
         }
@@ -116,8 +116,12 @@ impl Actor {
     }
 }
 
-/// `script`: what of the guest's words may be a secret.
-fn read_status(said: &str, script: &str) -> JoinLook {
+/// `script`: what of the guest's words may be a secret, or why none of them is shown.
+fn read_status(said: &str, script: Result<String, String>) -> JoinLook {
+    let clean = |said: &str| match &script {
+        Ok(script) => output(said, script),
+        Err(why) => why.clone(),
+    };
     let (first, rest) = said.split_once('\n').unwrap_or((said, ""));
     match first.trim() {
         "none" => JoinLook::NotRun,
@@ -130,11 +134,11 @@ fn read_status(said: &str, script: &str) -> JoinLook {
             Some(0) => JoinLook::Succeeded,
             Some(exit_code) => JoinLook::Failed {
                 exit_code,
-                output: end_of(&output(rest, script), OUTPUT_BYTES_MAX),
+                output: end_of(&clean(rest), OUTPUT_BYTES_MAX),
             },
             None => JoinLook::AgentSilent(format!(
                 "the guest answered {:?} instead of the join command's state",
-                foreign::said(&output(other, script))
+                foreign::said(&clean(other))
             )),
         },
     }
@@ -159,9 +163,21 @@ mod tests {
                 },
             ),
         ] {
-            assert_eq!(read_status(output, ""), expected, "{output}");
+            assert_eq!(read_status(output, Ok(String::new())), expected, "{output}");
         }
-        assert!(matches!(read_status("", ""), JoinLook::AgentSilent(_)));
+        assert!(matches!(
+            read_status("", Ok(String::new())),
+            JoinLook::AgentSilent(_)
+        ));
+    }
+
+    #[test]
+    fn s5_without_its_script_nothing_that_a_guest_prints_is_shown() {
+        for said in ["done 7\nsesame\n", "sesame\n"] {
+            let shown = format!("{:?}", read_status(said, Err("no such file".to_owned())));
+            assert!(shown.contains("no such file"), "{shown}");
+            assert!(!shown.contains("sesame"), "{shown}");
+        }
     }
 
     /// In a real shell, in a folder of its own.
@@ -192,7 +208,8 @@ mod tests {
             shell(RUN, root.path(), "kproxide-join", &script);
         }
         assert_eq!(std::fs::read_to_string(&counter).unwrap(), "run\n");
-        let status = read_status(&shell(STATUS, root.path(), "kproxide-join-status", ""), "");
+        let said = shell(STATUS, root.path(), "kproxide-join-status", "");
+        let status = read_status(&said, Ok(String::new()));
         assert_eq!(
             status,
             JoinLook::Failed {
@@ -209,7 +226,8 @@ mod tests {
         std::fs::create_dir(&folder).unwrap();
         std::fs::write(folder.join("pid"), "999999999").unwrap();
         std::fs::write(folder.join("output"), "half").unwrap();
-        let status = read_status(&shell(STATUS, root.path(), "kproxide-join-status", ""), "");
+        let said = shell(STATUS, root.path(), "kproxide-join-status", "");
+        let status = read_status(&said, Ok(String::new()));
         assert!(
             matches!(status, JoinLook::Failed { exit_code: 255, output } if output.ends_with("half"))
         );

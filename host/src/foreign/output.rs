@@ -48,15 +48,14 @@ fn uncoloured(text: &str) -> String {
     plain
 }
 
-/// One line. Hides a word of the script that is long and no path or address, and whatever follows a word such as `token`.
+/// One line, perhaps cut at its end. Hides a word of the script that is long and no path or address, and whatever follows a word such as `token`.
 pub fn without_secrets(line: &str, script: &str) -> String {
     let line = visible(line);
     let mut words = Vec::new();
     let mut is_named_before = false;
     for word in line.split_whitespace() {
         let mut parts = word.split(['=', '"', '\'', ',', ';']);
-        let is_of_script = parts
-            .any(|part| part.len() >= SECRET_BYTES && !part.contains('/') && script.contains(part));
+        let is_of_script = parts.any(|part| may_be_secret(part, script));
         let named = name_of_secret(word);
         let hides = match named {
             Some(name) => word.len() > name,
@@ -70,6 +69,23 @@ pub fn without_secrets(line: &str, script: &str) -> String {
         is_named_before = named.is_some_and(|name| name == word.len());
     }
     words.join(" ")
+}
+
+fn may_be_secret(part: &str, script: &str) -> bool {
+    // However little is left of it: more may stand in the script.
+    let (part, least) = match part.strip_suffix(LEFT_OUT) {
+        Some(start) => (start, 1),
+        None => (part, SECRET_BYTES),
+    };
+    part.len() >= least && !is_path(part) && script.contains(part)
+}
+
+/// `/etc/rancher`, `./install`, `https://get.k3s.io`, `ghcr.io/k3s:1`. A slash alone proves nothing: letters of Base64 have it too.
+fn is_path(part: &str) -> bool {
+    let is_of_host = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':');
+    let host = part.split_once('/').map(|(host, _)| host);
+    let has_host = host.is_some_and(|host| host.contains('.') && host.chars().all(is_of_host));
+    part.starts_with('/') || part.starts_with("./") || part.contains("://") || has_host
 }
 
 /// The bytes of `--token=` in `--token=abc`, of `password:` in `password:`.

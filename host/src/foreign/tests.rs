@@ -122,7 +122,8 @@ fn s6_what_a_command_writes_is_clean_but_for_its_own_colours() {
 }
 
 const SCRIPT: &str = "curl -sfL https://get.k3s.io/installer | K3S_TOKEN=K10abcdef0123456789::server:4711 sh\n\
-                      kubeadm join 10.0.0.5:6443 --token abcdef.0123456789abcdef --discovery-token-ca-cert-hash sha256:99\n";
+                      kubeadm join 10.0.0.5:6443 --token abcdef.0123456789abcdef --discovery-token-ca-cert-hash sha256:99\n\
+                      ctr pull registry.example.org/k3s:1 && ./hooks/after-joining /etc/rancher/k3s.yaml wJalrXUtnFEMI/K7MDENG/bPxRfiCY=\n";
 
 #[test]
 fn what_a_guest_says_becomes_one_clean_line() {
@@ -163,6 +164,15 @@ fn what_may_be_a_secret_is_hidden() {
             "curl: (7) https://get.k3s.io/installer: Connection refused",
             "curl: (7) https://get.k3s.io/installer: Connection refused",
         ),
+        // As a slash is in Base64 too.
+        ("key wJalrXUtnFEMI/K7MDENG/bPxRfiCY=", "key [hidden]"),
+        (
+            "registry.example.org/k3s:1 ./hooks/after-joining /etc/rancher/k3s.yaml",
+            "registry.example.org/k3s:1 ./hooks/after-joining /etc/rancher/k3s.yaml",
+        ),
+        // The start of one, where the text was cut.
+        ("joining with abcdef.0123…", "joining with [hidden]"),
+        ("waits for /etc/rancher/k3s…", "waits for /etc/rancher/k3s…"),
     ] {
         assert_eq!(output(said, SCRIPT), expected, "{said}");
     }

@@ -530,6 +530,7 @@ impl Error {
 
 #[cfg(test)]
 mod tests {
+    use super::super::classify;
     use super::super::request::Call;
     use super::*;
 
@@ -550,6 +551,15 @@ mod tests {
             told.contains("input-data: not understood: [hidden]"),
             "{told}"
         );
+        assert!(!told.contains("K10abcdef"), "{told}");
+
+        // What comes in is cut before anybody knows of the script.
+        let long = format!("{} {SECRET}", "x".repeat(180));
+        let meaning = classify::answer(400, &long, &[]).0;
+        let failure = Failure::new(meaning, Executed::No, Some(400), foreign::said(&long));
+        let error = Error::new(&Call::get(&["nodes"]), "pve1", failure);
+        assert!(error.chain().contains("K10abcdef"));
+        let told = error.without_secrets(&script).chain();
         assert!(!told.contains("K10abcdef"), "{told}");
     }
 }
