@@ -2,17 +2,19 @@
 
 use std::collections::BTreeMap;
 
+use kproxide_planner::facts::OrphanLook;
 use kproxide_planner::keys;
 use kproxide_planner::report::{AnchorReport, AnchorTrouble, OrphanReport, Report};
+use kproxide_planner::world::World;
 
 use super::{Finding, Group, Level, listed, named, reasons};
 
-pub(super) fn check(report: &Report) -> Vec<Finding> {
+pub(super) fn check(world: &World, report: &Report) -> Vec<Finding> {
     let known = report.orphans.iter().filter(|it| it.word.is_none());
     let anchors = report.anchors.iter().filter_map(anchor);
     known
         .map(orphan)
-        .chain(unknown(report))
+        .chain(unknown(world, report))
         .chain(doubts(report))
         .chain(anchors)
         .collect()
@@ -36,33 +38,72 @@ fn doubts(report: &Report) -> Vec<Finding> {
     findings.collect()
 }
 
-/// Machines that wait for a person's word: one finding, and one line to type for all. After a restore of etcd they may be many.
-fn unknown(report: &Report) -> Option<Finding> {
-    let all = report.orphans.iter();
-    let waiting = all.filter_map(|it| Some((it, it.word.as_deref()?)));
-    let waiting: Vec<(&OrphanReport, &str)> = waiting.collect();
-    let (first, _) = waiting.first()?;
-    let (object, message) = match waiting.len() {
-        1 => (of_vm(first), first.message.clone()),
-        count => {
-            let vms = waiting.iter().map(|(it, _)| it.vmid.to_string());
-            let vms: Vec<String> = vms.collect();
-            let vms: Vec<&str> = vms.iter().map(String::as_str).collect();
-            let message = format!(
-                "{count} VMs carry markers of kproxide, the Ledger does not know them, and their Nodes are younger than it: {}. kproxide leaves them alone. Let it take over those that are yours, and remove the others",
-                listed(&vms)
-            );
-            (named("ProxmoxCluster", &first.cluster), message)
+/// Machines that wait for a person's word: one finding for each cluster, and one line to type for all in it. After a restore of etcd they may be many.
+fn unknown(world: &World, report: &Report) -> Vec<Finding> {
+    let mut by_cluster: BTreeMap<_, Vec<(&OrphanReport, &str)>> = BTreeMap::new();
+    for orphan in &report.orphans {
+        if let Some(word) = orphan.word.as_deref() {
+            let waiting = by_cluster.entry(&orphan.cluster).or_default();
+            waiting.push((orphan, word));
         }
+    }
+    let findings = by_cluster.into_iter().map(|(cluster, waiting)| {
+        let words = waiting.iter().map(|(_, word)| *word);
+        let command = acknowledging(&with_standing(world, words.collect()));
+        let (object, message) = match &waiting[..] {
+            // Its own line would take back the words that stand.
+            [(one, word)] => {
+                let message = one.message.replace(&acknowledging(word), &command);
+                (of_vm(one), message)
+            }
+            all => {
+                let vms: Vec<String> = all.iter().map(|(it, _)| seen(world, it)).collect();
+                let vms: Vec<&str> = vms.iter().map(String::as_str).collect();
+                let message = format!(
+                    "{} VMs carry markers of kproxide, the Ledger does not know them, and their Nodes are younger than it: {}. kproxide leaves them alone. Let it take over those that are yours, and remove the others",
+                    all.len(),
+                    listed(&vms)
+                );
+                (named("ProxmoxCluster", cluster), message)
+            }
+        };
+        Finding::warning(Group::Proxmox, object, &reasons::MACHINE_UNKNOWN, message)
+            .typing([command])
+    });
+    findings.collect()
+}
+
+/// `kubectl annotate` replaces the whole value, and a word counts until the machine's row stands.
+fn with_standing(world: &World, mut words: Vec<&str>) -> String {
+    let standing = world
+        .ledger()
+        .and_then(|it| it.orphans_acknowledged.as_deref());
+    let standing = standing.unwrap_or_default().split(',').map(str::trim);
+    let mut all: Vec<&str> = standing.filter(|word| !word.is_empty()).collect();
+    words.retain(|word| !all.contains(word));
+    all.extend(words);
+    all.join(",")
+}
+
+fn acknowledging(words: &str) -> String {
+    let key = keys::ACKNOWLEDGE_ORPHAN;
+    format!("kubectl annotate --overwrite ledger kproxide {key}={words}")
+}
+
+/// `home/201 (web-x7, node-a)`: its NodeClaim, of which the marker speaks, and its Node.
+fn seen(world: &World, orphan: &OrphanReport) -> String {
+    let looks = world.orphans().get(&orphan.cluster);
+    let claim = match looks.and_then(|looks| looks.get(&orphan.vmid)) {
+        Some(OrphanLook::Ours(facts)) => facts.name.as_deref(),
+        Some(OrphanLook::Anchor(_) | OrphanLook::NotProven(_)) | None => None,
     };
-    let words: Vec<&str> = waiting.iter().map(|(_, word)| *word).collect();
-    let command = format!(
-        "kubectl annotate --overwrite ledger kproxide {}={}",
-        keys::ACKNOWLEDGE_ORPHAN,
-        words.join(",")
-    );
-    let finding = Finding::warning(Group::Proxmox, object, &reasons::MACHINE_UNKNOWN, message);
-    Some(finding.typing([command]))
+    let node = orphan.node.as_ref().map(|node| node.as_str());
+    let names: Vec<&str> = claim.into_iter().chain(node).collect();
+    let names = match names.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", names.join(", ")),
+    };
+    format!("{}/{}{names}", orphan.cluster, orphan.vmid)
 }
 
 fn of_vm(orphan: &OrphanReport) -> String {
@@ -101,6 +142,7 @@ fn anchor(anchor: &AnchorReport) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
+    use kproxide_planner::facts::{Delta, LedgerFacts};
     use kproxide_planner::ids::Vmid;
 
     use super::*;
@@ -121,7 +163,7 @@ mod tests {
                 orphans,
                 ..Report::default()
             };
-            let said = check(&report).into_iter();
+            let said = check(&World::default(), &report).into_iter();
             let said = said.map(|it| (it.object, it.reason.word, it.commands));
             said.collect::<Vec<_>>()
         };
@@ -138,5 +180,41 @@ mod tests {
         let two = two.map(|(vmid, word)| orphan(vmid, Some(word)));
         let words = "home:201:a,home:203:c";
         assert_eq!(said(two.into()), [unknown("ProxmoxCluster/home", words)]);
+    }
+
+    #[test]
+    fn s8_each_cluster_names_its_machines_and_keeps_the_words_that_stand() {
+        let orphan = |cluster: &str, vmid: u32| {
+            let word = format!("{cluster}:{vmid}:a");
+            OrphanReport {
+                cluster: cluster.into(),
+                vmid: Vmid(vmid),
+                pool: None,
+                node: Some(format!("node-{vmid}").as_str().into()),
+                warning: true,
+                message: format!("take it over: {}", acknowledging(&word)),
+                word: Some(word),
+            }
+        };
+        let orphans = vec![orphan("a", 201), orphan("b", 201), orphan("b", 202)];
+        let report = Report {
+            orphans,
+            ..Report::default()
+        };
+        let mut world = World::default();
+        let ledger = LedgerFacts {
+            orphans_acknowledged: Some("b:201:a, a:200:z".into()),
+            ..LedgerFacts::default()
+        };
+        world.apply(Delta::Ledger(Some(Box::new(ledger))));
+        let said = check(&world, &report);
+        let objects: Vec<&str> = said.iter().map(|it| it.object.as_str()).collect();
+        assert_eq!(objects, ["VM/a/201", "ProxmoxCluster/b"]);
+        let line = acknowledging("b:201:a,a:200:z,a:201:a");
+        assert_eq!(said[0].commands, [&*line]);
+        assert_eq!(said[0].message, format!("take it over: {line}"));
+        assert_eq!(said[1].commands, [acknowledging("b:201:a,a:200:z,b:202:a")]);
+        let named = "b/201 (node-201), b/202 (node-202)";
+        assert!(said[1].message.contains(named), "{}", said[1].message);
     }
 }

@@ -119,7 +119,7 @@ pub fn judge(world: &World, known: &Known<'_>) -> Vec<Finding> {
     all.extend(pools);
     all.extend(controller::check(world));
     all.extend(token::check(world, known));
-    all.extend(machines::check(known.report));
+    all.extend(machines::check(world, known.report));
     all.extend(room::check(world, &offers, known.sees_books));
     all.extend(servers::check(world));
     all.extend(claims::check(world, known.held_up, known.now));
