@@ -21,6 +21,8 @@ pub use writer::Out;
 const TAKEN_OUT: char = char::REPLACEMENT_CHARACTER;
 /// Of each foreign text: enough for a sentence.
 pub const LETTERS_MAX: usize = 200;
+/// Of a label's key: Kubernetes takes a domain, a slash and a name.
+pub const KEY_LETTERS_MAX: usize = 253 + 1 + 63;
 /// Of what a guest prints, the end: there it says what went wrong.
 pub const OUTPUT_BYTES_MAX: usize = 800;
 /// After it something was left out. No label may hold it.
@@ -30,7 +32,16 @@ const LEFT_OUT: &str = "…";
 
 /// A value as it stands in an object, such as that of a label which a pod asks for: [`LETTERS_MAX`] letters, each of which can be seen.
 pub fn value(text: &str) -> Cow<'_, str> {
-    match first_letters(text) {
+    bounded(text, LETTERS_MAX)
+}
+
+/// The key of a label, as [`value`], but of [`KEY_LETTERS_MAX`] letters.
+pub fn key(text: &str) -> Cow<'_, str> {
+    bounded(text, KEY_LETTERS_MAX)
+}
+
+fn bounded(text: &str, letters_max: usize) -> Cow<'_, str> {
+    match first_letters(text, letters_max) {
         Some(first) => Cow::Owned(format!("{}{LEFT_OUT}", visible(first))),
         None => visible(text),
     }
@@ -49,16 +60,19 @@ pub fn visible(text: &str) -> Cow<'_, str> {
 /// A sentence of a policy: as [`said`], but of so many bytes, cut at a letter.
 pub fn line(text: &str, bytes_max: usize) -> String {
     let text = &text[..text.floor_char_boundary(bytes_max)];
-    visible(text.trim()).into_owned()
+    let mut line = visible(text.trim()).into_owned();
+    // What stands in the place of a byte has three.
+    line.truncate(line.floor_char_boundary(bytes_max));
+    line
 }
 
-/// The first [`LETTERS_MAX`] letters. `None`: there are no more.
-fn first_letters(text: &str) -> Option<&str> {
+/// So many letters. `None`: there are no more.
+fn first_letters(text: &str, letters_max: usize) -> Option<&str> {
     // A letter has a byte at least.
-    if text.len() <= LETTERS_MAX {
+    if text.len() <= letters_max {
         return None;
     }
-    let (end, _) = text.char_indices().nth(LETTERS_MAX)?;
+    let (end, _) = text.char_indices().nth(letters_max)?;
     Some(&text[..end])
 }
 

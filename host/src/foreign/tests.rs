@@ -84,6 +84,15 @@ fn s6_a_foreign_text_has_200_letters() {
     assert_eq!(letters(&value(&long)), 201);
     assert!(value(&long).ends_with("\u{fffd}…"));
     assert_eq!(said(&long), value(&long));
+    // A key may be longer, and is compared as a whole.
+    let longest = format!("{}/{}", "a".repeat(253), "b".repeat(63));
+    assert_eq!(key(&longest), longest);
+    assert_eq!(letters(&key(&format!("{longest}c"))), 318);
+}
+
+#[test]
+fn s6_a_line_is_not_longer_for_what_was_taken_out_of_it() {
+    assert_eq!(line(&"\u{1}".repeat(100), 100), "\u{fffd}".repeat(33));
 }
 
 #[test]

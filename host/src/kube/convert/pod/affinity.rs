@@ -3,7 +3,7 @@
 use kproxide_planner::facts::{NodeSelectorTerm, Operator, PreferredTerm, Requirement};
 
 use super::Unsupported;
-use crate::foreign::value;
+use crate::foreign::{key, value};
 use crate::kube::view::{PreferredView, RequirementView, TermView};
 
 pub(super) fn term_facts(term: &TermView, unsupported: &mut Unsupported) -> NodeSelectorTerm {
@@ -52,7 +52,7 @@ pub(in crate::kube::convert) fn requirement_facts(
         _ => return None,
     };
     Some(Requirement {
-        key: value(&requirement.key).into(),
+        key: key(&requirement.key).into(),
         operator,
         values: requirement
             .values

@@ -8,9 +8,11 @@ fn s6_what_nobody_has_checked_of_a_pod_is_clean_and_short() {
     let hostile = "a\u{1b}]52;c;aGk=\u{7}\u{202e}b";
     let clean = "a\u{fffd}]52;c;aGk=\u{fffd}\u{fffd}b";
     let long = "x".repeat(200_000);
+    // As long as a key may be.
+    let key = format!("{}/{}", "a".repeat(253), "b".repeat(63));
     let of = |values: Value| {
         json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
-            {"matchExpressions": [{"key": "zone", "operator": "In", "values": values}]}]}})
+            {"matchExpressions": [{"key": key, "operator": "In", "values": values}]}]}})
     };
     let pod = facts(json!({
         "metadata": {"name": "a", "ownerReferences": [{"controller": true, "kind": hostile, "name": hostile, "uid": "u"}]},
@@ -25,6 +27,7 @@ fn s6_what_nobody_has_checked_of_a_pod_is_clean_and_short() {
     let owner = pod.owner.as_ref().unwrap();
     assert_eq!((&*owner.kind, &*owner.name), (clean, clean));
     let terms = spec.node_affinity.as_ref().unwrap();
+    assert_eq!(*terms[0].match_expressions[0].key, key);
     let values = &terms[0].match_expressions[0].values;
     let short = format!("{}…", "x".repeat(200));
     let texts: Vec<&str> = values.iter().map(|it| &**it).collect();
