@@ -19,8 +19,9 @@ use crate::admin::TURN_MAX;
 /// How often to look. Time is counted in looks: a process that was stopped and goes on has not hung meanwhile.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// For so long nothing could be opened.
-const STARVED_MAX: Duration = Duration::from_secs(60);
+/// Of so many looks, which take a minute, this many found nothing to open: what comes and goes is too little to work with.
+const STARVED_LOOKS: u32 = 12;
+const STARVED_MAX: u32 = 10;
 
 /// How long running steps have to come to a safe point. After that the Lease lapses.
 pub(super) const SAFE_POINT: Duration = Duration::from_secs(15);
@@ -61,17 +62,25 @@ impl Fitness {
 
 /// Returns once the process can do nothing more; says why.
 async fn unfit(mut turned: watch::Receiver<Instant>, opens: Opens) -> String {
-    let (mut starved, mut hung) = (Duration::ZERO, Duration::ZERO);
+    // The last looks, one bit each: set where nothing could be opened.
+    let mut starved: u32 = 0;
+    let mut hung = Duration::ZERO;
     loop {
         sleep(LOOK).await;
         let want = opens().err().filter(is_of_want);
-        starved = want.as_ref().map_or(Duration::ZERO, |_| starved + LOOK);
+        starved = ((starved << 1) | u32::from(want.is_some())) & ((1 << STARVED_LOOKS) - 1);
         let turns = turned.has_changed().is_ok_and(|changed| changed);
         turned.mark_unchanged();
         hung = if turns { Duration::ZERO } else { hung + LOOK };
-        if let Some(error) = want.filter(|_| starved >= STARVED_MAX) {
-            let seconds = starved.as_secs();
-            return format!("for {seconds} s no connection and no file could be opened: {error}");
+        let began_then = starved >> (STARVED_LOOKS - 1) == 1;
+        let is_starved = began_then && starved.count_ones() >= STARVED_MAX;
+        if let Some(error) = want.filter(|_| is_starved) {
+            let seconds = (LOOK * STARVED_LOOKS).as_secs();
+            let nothing = match starved.count_zeros() == u32::BITS - STARVED_LOOKS {
+                true => "no connection and no file",
+                false => "hardly a connection or file",
+            };
+            return format!("for {seconds} s {nothing} could be opened: {error}");
         }
         if hung >= TURN_MAX {
             return format!("the loop has not turned for {} s", hung.as_secs());

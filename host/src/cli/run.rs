@@ -1,6 +1,7 @@
 //! `kproxide run`: the autoscaler in production. The operating system's clock, randomness, signals, files and sockets come in here.
 
 use std::error::Error;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,9 +64,10 @@ fn raise_limit_of_open_files() {
     }
 }
 
-/// A socket costs a descriptor and memory, as all that kproxide opens does.
-fn open_socket() -> std::io::Result<()> {
-    TcpSocket::new_v4().map(drop)
+/// What a step needs at once: a connection, and a file. Each costs a descriptor and memory.
+fn open_both() -> std::io::Result<()> {
+    let _socket = TcpSocket::new_v4()?;
+    File::open("/dev/null").map(drop)
 }
 
 async fn serve(args: &Run, config: Config) -> Result<Exit, Box<dyn Error>> {
@@ -100,7 +102,7 @@ async fn serve(args: &Run, config: Config) -> Result<Exit, Box<dyn Error>> {
     let admin = admin::connections::serve(listener, admin::router(app.vitals(), app.metrics()));
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let fitness = app.fitness(Arc::new(open_socket));
+    let fitness = app.fitness(Arc::new(open_both));
     // On a thread of its own: while the loop computes, probes are answered, and signals heard.
     let mut loops = JoinSet::new();
     loops.spawn_blocking(move || Handle::current().block_on(app.run()));

@@ -58,7 +58,7 @@ async fn s2_a_process_without_descriptors_leaves_the_lease_to_another() {
     // Not for a minute yet, nor for an error that another process would have too.
     for (code, seconds) in [
         (libc::EMFILE, 50),
-        (0, 6),
+        (0, 20),
         (libc::ENFILE, 50),
         (libc::EACCES, 600),
     ] {
@@ -76,6 +76,29 @@ async fn s2_a_process_without_descriptors_leaves_the_lease_to_another() {
     }
     sleep(Duration::from_secs(20)).await;
     assert!(holder(&lab).starts_with("kproxide-1_"), "{}", holder(&lab));
+}
+
+#[tokio::test(start_paused = true)]
+async fn s2_descriptors_that_come_and_go_do_not_keep_the_lease() {
+    let lab = lab();
+    let errno = Arc::new(AtomicI32::new(0));
+    let (app, _host) = lab.host("kproxide-0", config("kproxide-0")).unwrap();
+    let mut running = start(app, &errno);
+    let come_and_go = async {
+        for _ in 0..10 {
+            errno.store(libc::EMFILE, Ordering::Relaxed);
+            sleep(Duration::from_secs(25)).await;
+            errno.store(0, Ordering::Relaxed);
+            sleep(Duration::from_secs(5)).await;
+        }
+    };
+    let ended = tokio::select! {
+        biased;
+        ended = running.join_next() => ended,
+        () = come_and_go => panic!("it keeps the Lease"),
+    };
+    let problem = ended.unwrap().unwrap().unwrap_err().to_string();
+    assert!(problem.contains("for 60 s hardly"), "{problem}");
 }
 
 /// A machine is on its way when Proxmox falls silent: steps, inventories and looks for orphans all wait for it.
