@@ -224,7 +224,6 @@ pub(crate) fn review(world: &World, ledger: &mut LedgerFacts, now: Timestamp) ->
             match (verdict, claim) {
                 (Verdict::Open, _) => row.machines.push(tried),
                 (Verdict::Used, _) => row.ends(),
-                (Verdict::Unserved, Some(claim)) => given_up.push(GivenUp::of(row, tried, claim)),
                 (Verdict::InVain | Verdict::Late, Some(claim)) => {
                     let is_late = verdict == Verdict::Late;
                     if is_late {
@@ -290,8 +289,6 @@ enum Verdict {
     InVain,
     /// Removed unused, and no pod waited for it.
     Late,
-    /// Proxmox was asked for it, and nobody wanted it any more before it was in service.
-    Unserved,
     /// It says nothing: it never came into service, or broke, or a person removed it.
     Gone,
     Open,
@@ -331,13 +328,10 @@ fn judge(
     }
     let is_leaving = is_leaving(claim);
     let Some(served) = claim.status.since(Condition::Initialized) else {
-        // A launch that failed says nothing of its pods, nor does what a person deletes.
-        let is_unwanted = claim.status.removal() == Some(RemovalReason::LaunchFailed)
-            && claim.status.launch_failure().is_none();
+        // A launch that failed says nothing of its pods, nor does what a person deletes. Nothing else ends a launch that Proxmox was asked for.
         return match is_leaving {
-            false => Verdict::Open,
-            true if is_unwanted && claim.status.nonce.is_some() => Verdict::Unserved,
             true => Verdict::Gone,
+            false => Verdict::Open,
         };
     };
     let first = waiting.get(&(row.workload.clone(), row.pods.clone()));

@@ -56,45 +56,86 @@ fn s3_a_namespace_whose_pods_are_gone_too_early_rests_whatever_they_ask_for() {
     assert!(later <= 12, "{later}");
 }
 
-/// Machines that Proxmox was asked for and that nobody wanted any more before they were in service.
-fn withdrawn(count: usize, found_a_place: bool) -> (Scene, usize) {
+/// Machines that end one after the other, each made for a pod of one Deployment. Tells how many rests of the whole workload there were.
+fn ended(count: usize, end: impl Fn(&mut Scene, &str)) -> (Scene, usize) {
     let mut scene = Scene::default();
     let mut rests = 0;
     for number in 0..count {
-        let (name, pod) = (format!("m{number}"), "web-00000");
+        let name = format!("m{number}");
         scene.claims.clear();
         scene.pods.clear();
         scene.pending("web", 1, spec("cpu=1"));
         scene.coming_machine(&name, "alpha", Phase::Launching);
-        made_for_pod(&mut scene, pod, &name);
-        let claim = scene.claim(&name);
-        claim.status.phase = Phase::Terminating;
-        claim.status.nonce = Some("nonce".into());
-        claim.status.conditions = vec![ClaimCondition {
-            reason: RemovalReason::LaunchFailed.as_str().to_owned(),
-            ..condition(Condition::Drained, at(NOW))
-        }];
-        scene.pods.clear();
-        // One that ran before says nothing; one that got its Node after the machine was asked for does.
-        scene.running("web", 2, "node", spec("cpu=1"));
-        scene.pod("web-00000").bound_since = Some(at(NOW - 61));
-        let since = if found_a_place { NOW - 60 } else { NOW - 62 };
-        scene.pod("web-00001").bound_since = Some(at(since));
+        made_for_pod(&mut scene, "web-00000", &name);
+        scene.claim(&name).status.phase = Phase::Terminating;
+        end(&mut scene, &name);
         let world = scene.world();
         loops::review(&world, &mut scene.ledger, at(NOW));
-        let mut rows = scene.ledger.tries.iter();
+        let mut rows = scene.ledger.tries.iter().filter(|row| row.is_of_workload());
         rests += usize::from(rows.any(|row| row.rests_until().is_some()));
     }
     (scene, rests)
 }
 
+/// Of whole workloads, how many machines came for nobody.
+fn whole(scene: &Scene) -> Vec<(&str, usize)> {
+    let rows = scene.ledger.tries.iter().filter(|row| row.is_of_workload());
+    rows.map(|row| (&*row.workload, row.given_up.len()))
+        .collect()
+}
+
+/// Its pod was gone when it came into service, and nobody needed it.
+fn came_for_nobody(scene: &mut Scene, name: &str, found_a_place: bool) {
+    scene.claim(name).status.conditions = vec![
+        condition(Condition::Initialized, at(NOW - 30)),
+        ClaimCondition {
+            reason: RemovalReason::Empty.as_str().to_owned(),
+            ..condition(Condition::Drained, at(NOW))
+        },
+    ];
+    scene.pods.clear();
+    // One that ran before says nothing; one that got its Node after the machine was asked for does.
+    scene.running("web", 2, "node", spec("cpu=1"));
+    scene.pod("web-00000").bound_since = Some(at(NOW - 61));
+    let since = if found_a_place { NOW - 60 } else { NOW - 62 };
+    scene.pod("web-00001").bound_since = Some(at(since));
+}
+
 #[test]
 fn s3_pods_that_find_another_place_do_not_rest_however_often() {
-    let (scene, rests) = withdrawn(50, true);
-    assert_eq!((rests, scene.ledger.tries.len()), (0, 0));
+    let (scene, rests) = ended(50, |scene, name| came_for_nobody(scene, name, true));
+    assert_eq!((rests, whole(&scene)), (0, vec![]));
     // From the 21st on: more than 20 in an hour.
-    let (scene, rests) = withdrawn(22, false);
-    assert_eq!((rests, scene.ledger.tries.len()), (2, 1));
-    assert_eq!(scene.ledger.tries[0].given_up.len(), 20);
+    let (scene, rests) = ended(22, |scene, name| came_for_nobody(scene, name, false));
+    assert_eq!(rests, 2);
+    assert_eq!(
+        whole(&scene),
+        [("ReplicaSet default/owner", 20)]
+    );
     assert_eq!(scene.ledger.in_vain, []);
+}
+
+#[test]
+fn s3_a_launch_that_fails_says_nothing_of_its_pods_whoever_is_to_blame() {
+    for reason in [
+        "StorageBusy",
+        "VmidTaken",
+        "NumberSpoilt",
+        "ProvisionTimeout",
+    ] {
+        let (scene, rests) = ended(22, |scene, name| {
+            let status = &mut scene.claim(name).status;
+            status.nonce = Some("nonce".into());
+            let failed = |kind, reason: &str| ClaimCondition {
+                status: false,
+                reason: reason.to_owned(),
+                ..condition(kind, at(NOW))
+            };
+            status.conditions = vec![
+                failed(Condition::Launched, reason),
+                failed(Condition::Drained, "LaunchFailed"),
+            ];
+        });
+        assert_eq!((rests, whole(&scene)), (0, vec![]), "{reason}");
+    }
 }
