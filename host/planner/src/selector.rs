@@ -302,10 +302,7 @@ mod tests {
             "{one}"
         );
         let many = text(vec![term(vec![zone(); 10]); 10]);
-        assert!(
-            many.ends_with("982 more) and 9 more and 9 more"),
-            "{many}"
-        );
+        assert!(many.ends_with("982 more) and 9 more and 9 more"), "{many}");
     }
 
     #[test]
