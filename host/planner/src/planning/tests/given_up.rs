@@ -7,53 +7,79 @@ use crate::ids::PodKey;
 use crate::loops;
 use jiff::SignedDuration;
 
-/// A pod without a controller, in a namespace.
-fn bare(play: &mut Play, namespace: &str, name: &str, requests: &str) {
+/// A pod in a namespace, with this controller.
+fn pod_in(play: &mut Play, namespace: &str, name: &str, owner: Option<Owner>, requests: &str) {
     let mut pod = pending_pod(spec(requests));
-    pod.owner = None;
+    pod.owner = owner;
     pod.created = at(play.now());
     pod.unschedulable_since = Some(at(play.now()));
     play.scene.pods.insert(PodKey::new(namespace, name), pod);
 }
 
+/// Every two minutes six pods, too large to share a machine. They live for 40 s, and a machine takes 60 s.
+fn short_lived(play: &mut Play, make: fn(&mut Play, i64)) {
+    let now = play.now();
+    let is_over =
+        |key: &PodKey, pod: &PodFacts| &*key.namespace == "evil" && pod.created <= at(now - 40);
+    play.scene.pods.retain(|key, pod| !is_over(key, pod));
+    if play.seconds % 120 == 20 {
+        for number in 0..6 {
+            make(play, play.seconds / 120 * 6 + number);
+        }
+    }
+}
+
 #[test]
 fn s3_a_namespace_whose_pods_are_gone_too_early_rests_whatever_they_ask_for() {
-    let mut play = Play::new();
-    play.scene.workers().scale_down.min_node_age = SignedDuration::ZERO;
-    play.scene.workers().max_nodes = 1000;
-    // Every two minutes six pods, each of a shape of its own and too large to share a machine. They live for 40 s, and a machine takes 60 s.
-    play.scheduler = |play| {
-        let now = play.now();
-        let is_over =
-            |key: &PodKey, pod: &PodFacts| &*key.namespace == "evil" && pod.created <= at(now - 40);
-        play.scene.pods.retain(|key, pod| !is_over(key, pod));
-        if play.seconds % 120 == 20 {
-            for number in 0..6 {
-                let number = play.seconds / 120 * 6 + number;
-                let shape = format!("cpu={}m", 3000 + number % 300);
-                bare(play, "evil", &format!("p{number}"), &shape);
-            }
-        }
-    };
-    play.run(3600);
-    let made = play.made.len();
-    // Those that were on their way when it was noticed come too.
-    assert!((21..=36).contains(&made), "{made}");
-    assert_eq!(play.scene.ledger.in_vain, [], "no pool is paused");
-    let rows = &play.scene.ledger.tries;
-    assert!((1..=32).contains(&rows.len()), "{}", rows.len());
-    play.run(20);
-    assert!(play.said.contains("given_up: true"), "{}", play.said);
+    // Each of a shape of its own; each with a controller of its own that there is not. Those that were on their way when it was noticed come too.
+    let floods: [(fn(&mut Play), _); 2] = [
+        (
+            |play| {
+                short_lived(play, |play, number| {
+                    let shape = format!("cpu={}m", 3000 + number % 300);
+                    pod_in(play, "evil", &format!("p{number}"), None, &shape);
+                });
+            },
+            21..=36,
+        ),
+        (
+            |play| {
+                short_lived(play, |play, number| {
+                    let owner = Owner {
+                        kind: "Job".into(),
+                        name: format!("job-{number}").into(),
+                        uid: "owner".into(),
+                    };
+                    pod_in(play, "evil", &format!("p{number}"), Some(owner), "cpu=3");
+                });
+            },
+            41..=60,
+        ),
+    ];
+    for (flood, expected) in floods {
+        let mut play = Play::new();
+        play.scene.workers().scale_down.min_node_age = SignedDuration::ZERO;
+        play.scene.workers().max_nodes = 1000;
+        play.scheduler = flood;
+        play.run(3600);
+        let made = play.made.len();
+        assert!(expected.contains(&made), "{made}");
+        assert_eq!(play.scene.ledger.in_vain, [], "no pool is paused");
+        let rows = &play.scene.ledger.tries;
+        assert!((1..=32).contains(&rows.len()), "{}", rows.len());
+        play.run(20);
+        assert!(play.said.contains("given_up: true"), "{}", play.said);
 
-    // Others are served at once.
-    let before = play.made.len();
-    bare(&mut play, "default", "other", "cpu=2");
-    play.run(20);
-    assert_eq!(play.made.len(), before + 1);
-    // Hours later one machine is tried at a time.
-    play.run(4 * 3600);
-    let later = play.made.len() - before;
-    assert!(later <= 12, "{later}");
+        // Others are served at once.
+        let before = play.made.len();
+        pod_in(&mut play, "default", "other", None, "cpu=2");
+        play.run(20);
+        assert_eq!(play.made.len(), before + 1);
+        // Hours later one machine is tried at a time.
+        play.run(4 * 3600);
+        let later = play.made.len() - before;
+        assert!(later <= 12, "{later}");
+    }
 }
 
 /// Machines that end one after the other, each made for a pod of one Deployment. Tells how many rests of the whole workload there were.
@@ -71,15 +97,15 @@ fn ended(count: usize, end: impl Fn(&mut Scene, &str)) -> (Scene, usize) {
         end(&mut scene, &name);
         let world = scene.world();
         loops::review(&world, &mut scene.ledger, at(NOW));
-        let mut rows = scene.ledger.tries.iter().filter(|row| row.is_of_workload());
+        let mut rows = scene.ledger.tries.iter().filter(|row| row.is_whole());
         rests += usize::from(rows.any(|row| row.rests_until().is_some()));
     }
     (scene, rests)
 }
 
-/// Of whole workloads, how many machines came for nobody.
+/// Of whole workloads and namespaces, how many machines came for nobody.
 fn whole(scene: &Scene) -> Vec<(&str, usize)> {
-    let rows = scene.ledger.tries.iter().filter(|row| row.is_of_workload());
+    let rows = scene.ledger.tries.iter().filter(|row| row.is_whole());
     rows.map(|row| (&*row.workload, row.given_up.len()))
         .collect()
 }
@@ -110,7 +136,10 @@ fn s3_pods_that_find_another_place_do_not_rest_however_often() {
     assert_eq!(rests, 2);
     assert_eq!(
         whole(&scene),
-        [("ReplicaSet default/owner", 20)]
+        [
+            ("ReplicaSet default/owner", 20),
+            ("all pods in default", 22)
+        ]
     );
     assert_eq!(scene.ledger.in_vain, []);
 }
@@ -138,4 +167,23 @@ fn s3_a_launch_that_fails_says_nothing_of_its_pods_whoever_is_to_blame() {
         });
         assert_eq!((rests, whole(&scene)), (0, vec![]), "{reason}");
     }
+}
+
+#[test]
+fn s3_what_is_counted_brings_no_more_rows_than_a_ledger_takes() {
+    let (scene, _) = ended(1, |scene, name| {
+        came_for_nobody(scene, name, false);
+        let made = scene.ledger.tries[0].clone();
+        for number in 0..255 {
+            scene.ledger.tries.push(Tries {
+                workload: format!("Deployment ns{}/d{number}", number % 10).into(),
+                machines: vec![],
+                rounds: 1,
+                at: Some(at(NOW)),
+                ..made.clone()
+            });
+        }
+    });
+    assert_eq!(scene.ledger.tries.len(), 256);
+    assert_eq!(whole(&scene).len(), 2);
 }
