@@ -59,7 +59,18 @@ pub(crate) fn enforce(world: &World, now: Timestamp, limits: &Limits, plan: &mut
     for adoption in adoptions {
         match adoption_violation(world, now, limits, &ledger, &plan.adoptions, &adoption) {
             None => plan.adoptions.push(adoption),
-            Some(violation) => findings.push(defect(&adoption.claim, "adopted", &violation)),
+            Some(violation) => {
+                // In the next tick its row would speak for it.
+                if let Some(ledger) = &mut plan.ledger {
+                    let stored = world.ledger().map_or(&[][..], |stored| &stored.entries);
+                    let is_new =
+                        |entry: &LedgerEntry| stored.iter().all(|it| it.claim != entry.claim);
+                    ledger
+                        .entries
+                        .retain(|entry| entry.claim != adoption.claim || !is_new(entry));
+                }
+                findings.push(defect(&adoption.claim, "adopted", &violation));
+            }
         }
     }
     let mut removals = Removals::new(world, now, plan);

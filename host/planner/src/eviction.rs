@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::facts::{BlockedBy, too_many_terms};
+use crate::facts::{BlockedBy, TooMany};
 use crate::time::later;
 
 /// So long after the end of its grace a pod that is being deleted is waited for.
@@ -43,8 +43,8 @@ pub enum Blocker {
     KubeSystem,
     /// The planner does not evaluate this field, so it cannot say where the pod would go.
     Unsupported(Arc<str>),
-    /// The same: it has so many terms about other pods.
-    TooManyTerms(usize),
+    /// The same: it asks for more than kproxide looks at.
+    TooMany(TooMany),
     SeveralBudgets,
     Budget(Arc<str>),
 }
@@ -99,7 +99,7 @@ impl fmt::Display for Blocker {
             Self::EmptyDir => f.write_str("uses an emptyDir (blockedBy.emptyDir)"),
             Self::KubeSystem => f.write_str("is a system pod (blockedBy.kubeSystem)"),
             Self::Unsupported(field) => write!(f, "uses {field}, which is not supported yet"),
-            Self::TooManyTerms(terms) => write!(f, "has {}", too_many_terms(*terms)),
+            Self::TooMany(what) => write!(f, "has {what}"),
             Self::SeveralBudgets => {
                 f.write_str("has several PodDisruptionBudgets, which the Eviction API refuses")
             }

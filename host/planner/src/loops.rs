@@ -17,7 +17,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use self::given_up::GivenUp;
-pub(crate) use self::given_up::row_of_workload;
+pub(crate) use self::given_up::{most_given_up, whole_rows};
 pub(crate) use self::workload::{pods_digest, workload};
 use crate::claim::{Condition, Phase};
 use crate::facts::{
@@ -148,8 +148,6 @@ pub(crate) fn made(ledger: &mut LedgerFacts, key: &Key<'_>, claim: &ClaimName) {
     row.machines.push(tried);
     rows.push(row);
     given_up::bound_rows(rows, key.workload);
-    let surplus = rows.len().saturating_sub(MOST_ROWS);
-    rows.drain(..surplus);
 }
 
 /// Until when the pool makes no machine, because too many were made in vain.
@@ -223,14 +221,13 @@ pub(crate) fn review(world: &World, ledger: &mut LedgerFacts, now: Timestamp) ->
             };
             match (verdict, claim) {
                 (Verdict::Open, _) => row.machines.push(tried),
-                (Verdict::Used, _) => row.ends(),
-                (Verdict::Unserved, Some(claim)) => given_up.push(GivenUp::of(row, tried, claim)),
+                (Verdict::Used, Some(claim)) => row.used(claim),
                 (Verdict::InVain | Verdict::Late, Some(claim)) => {
                     let is_late = verdict == Verdict::Late;
                     if is_late {
                         given_up.push(GivenUp::of(row, tried.clone(), claim));
                     }
-                    if row.is_of_workload() {
+                    if row.is_whole() {
                         continue;
                     }
                     row.late = if is_late {
@@ -290,8 +287,6 @@ enum Verdict {
     InVain,
     /// Removed unused, and no pod waited for it.
     Late,
-    /// Proxmox was asked for it, and nobody wanted it any more before it was in service.
-    Unserved,
     /// It says nothing: it never came into service, or broke, or a person removed it.
     Gone,
     Open,
@@ -331,13 +326,10 @@ fn judge(
     }
     let is_leaving = is_leaving(claim);
     let Some(served) = claim.status.since(Condition::Initialized) else {
-        // A launch that failed says nothing of its pods, nor does what a person deletes.
-        let is_unwanted = claim.status.removal() == Some(RemovalReason::LaunchFailed)
-            && claim.status.launch_failure().is_none();
+        // A launch that failed says nothing of its pods, nor does what a person deletes. Nothing else ends a launch that Proxmox was asked for.
         return match is_leaving {
-            false => Verdict::Open,
-            true if is_unwanted && claim.status.nonce.is_some() => Verdict::Unserved,
             true => Verdict::Gone,
+            false => Verdict::Open,
         };
     };
     let first = waiting.get(&(row.workload.clone(), row.pods.clone()));

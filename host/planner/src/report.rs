@@ -7,7 +7,7 @@ use std::sync::Arc;
 use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 
-use crate::facts::{PolicyRef, RemovalReason, too_many_terms};
+use crate::facts::{PolicyRef, RemovalReason, TooMany};
 use crate::ids::{
     ClaimName, ClassName, ClusterName, HypervisorId, InstanceTypeName, NodeName, PodKey, PoolName,
     Vmid,
@@ -124,8 +124,8 @@ pub enum PendingOutcome {
     Unhelped(Vec<(PoolName, Why)>),
     /// The planner does not evaluate this yet.
     NotSupported(String),
-    /// It has so many terms about other pods, more than kproxide looks at.
-    TooManyTerms(usize),
+    /// It asks for more than kproxide looks at.
+    TooMany(TooMany),
     /// There are too many pods with terms about other pods to look at all of them in one tick.
     LaterTick,
     /// Its priority is below `least`.
@@ -271,7 +271,7 @@ impl fmt::Display for PendingOutcome {
                 f.write_str(&whys.collect::<Vec<_>>().join("; "))
             }
             Self::NotSupported(field) => write!(f, "not supported yet: {field}"),
-            Self::TooManyTerms(terms) => write!(f, "has {}", too_many_terms(*terms)),
+            Self::TooMany(what) => write!(f, "has {what}"),
             Self::LaterTick => f.write_str(
                 "too many pods with terms about other pods wait for kproxide to look at all of them in one tick. It looks at this one in a later tick",
             ),
@@ -371,7 +371,7 @@ mod tests {
                 "not supported yet: spec.resourceClaims",
             ),
             (
-                PendingOutcome::TooManyTerms(1500),
+                PendingOutcome::TooMany(TooMany::Terms(1500)),
                 "has 1500 terms of affinity, anti-affinity and topology spread about other pods, and kproxide looks at no pod with more than 50",
             ),
             (

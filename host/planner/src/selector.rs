@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::facts::{LabelSelector, Labels, NodeSelectorTerm, Operator, PodSpec, Requirement};
 
+/// Of what a pod lists, in one text.
+const MOST_LETTERS: usize = 200;
+
 /// Does the selector select what carries these labels? An empty selector selects everything.
 pub fn selects(selector: &LabelSelector, labels: &Labels) -> bool {
     let equal = |(key, value): (&String, &String)| labels.get(key) == Some(value);
@@ -75,9 +78,8 @@ impl fmt::Display for Unmatched<'_> {
             Self::TopologyKey(key) => write!(f, "topologySpreadConstraints over {key}"),
             Self::NodeAffinity(terms) => {
                 f.write_str("node affinity")?;
-                for (index, term) in terms.iter().enumerate() {
-                    f.write_str(if index == 0 { " " } else { " or " })?;
-                    f.write_str(&term_text(term))?;
+                if !terms.is_empty() {
+                    write!(f, " {}", first_of(terms.iter().map(term_text), " or "))?;
                 }
                 Ok(())
             }
@@ -141,16 +143,35 @@ fn compared(requirement: &Requirement, value: Option<&str>) -> Option<(i64, i64)
 }
 
 pub(crate) fn term_text(term: &NodeSelectorTerm) -> String {
-    let parts: Vec<String> = term
+    let parts: Vec<&Requirement> = term
         .match_expressions
         .iter()
         .chain(&term.match_fields)
-        .map(|requirement| RequirementText(requirement).to_string())
         .collect();
     match parts.is_empty() {
         true => "(an empty term, which matches nothing)".to_owned(),
-        false => parts.join(" and "),
+        false => first_of(
+            parts.into_iter().map(|it| RequirementText(it).to_string()),
+            " and ",
+        ),
     }
+}
+
+/// As many of these texts as [`MOST_LETTERS`] hold, at least one, and how many more there are.
+fn first_of(texts: impl ExactSizeIterator<Item = String>, between: &str) -> String {
+    let mut left = texts.len();
+    let mut all = String::new();
+    for text in texts {
+        if !all.is_empty() {
+            if all.chars().count() + text.chars().count() > MOST_LETTERS {
+                return format!("{all} and {left} more");
+            }
+            all += between;
+        }
+        all += &text;
+        left -= 1;
+    }
+    all
 }
 
 struct RequirementText<'a>(&'a Requirement);
@@ -162,7 +183,7 @@ impl fmt::Display for RequirementText<'_> {
             operator,
             values,
         } = self.0;
-        let values = values.join(", ");
+        let values = first_of(values.iter().map(ToString::to_string), ", ");
         match operator {
             Operator::In => write!(f, "{key} in ({values})"),
             Operator::NotIn => write!(f, "{key} not in ({values})"),
@@ -261,6 +282,27 @@ mod tests {
                 .as_deref(),
             Some("node affinity zone in (a) and ssd exists or zone in (b)")
         );
+    }
+
+    #[test]
+    fn a_text_names_the_first_of_many_and_counts_the_others() {
+        let values: Vec<String> = (0..1000)
+            .map(|number| format!("value-{number:03}"))
+            .collect();
+        let values: Vec<&str> = values.iter().map(String::as_str).collect();
+        let zone = || requirement("zone", Operator::In, &values);
+        let text = |terms| {
+            let spec = affinity(terms);
+            unmatched(&spec, "n", &labels("")).unwrap().to_string()
+        };
+        let one = text(vec![term(vec![zone()])]);
+        let end = "value-016, value-017 and 982 more)";
+        assert!(
+            one.starts_with("node affinity zone in (value-000, ") && one.ends_with(end),
+            "{one}"
+        );
+        let many = text(vec![term(vec![zone(); 10]); 10]);
+        assert!(many.ends_with("982 more) and 9 more and 9 more"), "{many}");
     }
 
     #[test]

@@ -103,7 +103,7 @@ pub struct InVainWhy {
     pub until: Timestamp,
     /// The pods were gone when the machines came.
     pub too_late: bool,
-    /// In the last hour more than 20 machines came for nobody.
+    /// In the last hour more machines came for nobody than may: 20 of a workload, 40 of a namespace.
     #[serde(default)]
     pub given_up: bool,
 }
@@ -422,7 +422,8 @@ impl fmt::Display for InVainWhy {
             )?,
             (false, true) => write!(
                 f,
-                "in an hour kproxide made more than 20 machines for {workload}, and its pods were gone before they could serve. The last one was of type {instance_type}"
+                "in an hour kproxide made more than {} machines for {workload}, and the pods were gone before they could serve. The last one was of type {instance_type}",
+                crate::loops::most_given_up(workload)
             )?,
             (false, false) => write!(
                 f,

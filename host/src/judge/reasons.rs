@@ -297,7 +297,7 @@ reasons! {
         "No server can take a machine of one of the sizes of a NodeClass. The others are made."
         "Make room, or offer a smaller size."
     NODE_DOUBTED "NodeDoubted" SAID True Nothing 60
-        "One Node offers much less than a machine of its instance type has, or its static pods ask for much, and no second Node of that type shows it. kproxide plans as if it were not so."
+        "One Node offers much less than a machine of its instance type has, or holds far fewer volumes, or its static pods ask for much, and no second Node of that type shows it. kproxide plans as if it were not so."
         "Look at the kubelet of that Node: its configuration differs, or somebody has changed it."
     HYPERVISOR_OFFLINE "HypervisorOffline" SERVER False Machine 0
         "Proxmox says that the server is offline. kproxide makes no machine there, and does nothing to those that are there."

@@ -138,7 +138,7 @@ fn pending(found: &Found, report: &Report) {
             PendingOutcome::Unhelped(_) | PendingOutcome::LaterTick | PendingOutcome::NoPool => {
                 "unhelped"
             }
-            PendingOutcome::NotSupported(_) | PendingOutcome::TooManyTerms(_) => "not-supported",
+            PendingOutcome::NotSupported(_) | PendingOutcome::TooMany(_) => "not-supported",
             PendingOutcome::Expendable { .. } | PendingOutcome::OtherScheduler { .. } => {
                 "not-served"
             }

@@ -51,7 +51,7 @@ impl Reporter {
             }
             PendingOutcome::Refused(_)
             | PendingOutcome::NotSupported(_)
-            | PendingOutcome::TooManyTerms(_)
+            | PendingOutcome::TooMany(_)
             | PendingOutcome::LaterTick
             | PendingOutcome::Expendable { .. }
             | PendingOutcome::OtherScheduler { .. }

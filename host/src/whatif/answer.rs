@@ -264,8 +264,8 @@ fn verdict(
         Some(format!("PersistentVolumes of kind {kind}"))
     } else {
         let field = spec.unsupported.first().map(ToString::to_string);
-        let terms = || Some(format!("{} terms about other pods", spec.too_many_terms()?));
-        field.or_else(terms).filter(|_| misfit.is_none())
+        let too_many = || Some(spec.too_many()?.to_string());
+        field.or_else(too_many).filter(|_| misfit.is_none())
     };
     let misfit = misfit.filter(|_| not_evaluated.is_none());
     Verdict {
@@ -344,7 +344,7 @@ fn pending(shape: &PendingShape) -> Pending {
             (Outcome::NoHelp, vec![], reasons.collect())
         }
         PendingOutcome::NotSupported(_)
-        | PendingOutcome::TooManyTerms(_)
+        | PendingOutcome::TooMany(_)
         | PendingOutcome::LaterTick
         | PendingOutcome::Refused(_)
         | PendingOutcome::Expendable { .. }

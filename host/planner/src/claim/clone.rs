@@ -8,7 +8,7 @@ use super::failing::{clone_too_late, fail, failed_launch, taken_by_another, too_
 use super::observed::{EntryLook, Failure, MachineLook, Marker, Observed, Outcome, Presence};
 use super::op::{Effect, Op};
 use super::ownership::{Made, is_another, prove};
-use super::reasons::{CLONE_FAILED, CLONE_INTERRUPTED, CLONED, STUCK_LOCKED};
+use super::reasons::{CLONE_FAILED, CLONE_INTERRUPTED, CLONED, STUCK_LOCKED, VMID_TAKEN};
 use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
 use crate::time::later;
@@ -143,6 +143,10 @@ fn clone_failed(
     let hypervisor = &subject.claim.spec.hypervisor;
     let message = format!("cloning on {hypervisor} failed: {text}");
     match failure {
+        // Its task has found what no list shows. With this number it would find it again.
+        Failure::VmidTaken if subject.status().upid.is_some() => {
+            fail(Condition::Launched, VMID_TAKEN, message, now)
+        }
         Failure::Elsewhere
         | Failure::Outdated
         | Failure::NumberSpoilt

@@ -154,32 +154,6 @@ pub struct PodTemplate {
     pub unsupported: Vec<Arc<str>>,
 }
 
-impl PodSpec {
-    /// How much it asks about other pods: required and preferred affinity and anti-affinity, and topology spread.
-    pub fn terms(&self) -> usize {
-        self.pod_affinity.len()
-            + self.pod_anti_affinity.len()
-            + self.spread.len()
-            + self.preferred_neighbours.len()
-    }
-
-    /// The same, if it is more than kproxide looks at.
-    pub fn too_many_terms(&self) -> Option<usize> {
-        Some(self.terms()).filter(|terms| *terms > MOST_TERMS)
-    }
-}
-
-/// A pod with more terms than this about other pods is more than kproxide looks at. Each costs time, with every pod and
-/// every place, and any namespace may ask for thousands of them.
-pub const MOST_TERMS: usize = 50;
-
-/// What people read of a pod that kproxide does not look at.
-pub(crate) fn too_many_terms(terms: usize) -> String {
-    format!(
-        "{terms} terms of affinity, anti-affinity and topology spread about other pods, and kproxide looks at no pod with more than {MOST_TERMS}"
-    )
-}
-
 impl Deref for PodSpec {
     type Target = PodTemplate;
 

@@ -14,6 +14,7 @@ mod objects;
 mod proxmox;
 mod record;
 mod storage;
+mod too_many;
 mod tries;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,6 +32,7 @@ pub use objects::*;
 pub use proxmox::*;
 pub use record::*;
 pub use storage::*;
+pub use too_many::*;
 pub use tries::*;
 
 use crate::ids::{ClaimName, ClassName, ClusterName, NodeName, ObjectKey, PodKey, PoolName, Vmid};

@@ -13,7 +13,7 @@ use crate::ids::{ClaimName, ClassName, Digest, InstanceTypeName, NodeName, PoolN
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Tries {
-    /// The workload, such as `CronJob default/report`. `NodePool`: minNodes or headroom of the pool.
+    /// The workload, such as `CronJob default/report`. `NodePool`: minNodes or headroom of the pool. `all pods in` and a name: the whole namespace.
     #[cfg_attr(feature = "schema", schemars(length(max = 600)))]
     pub workload: Arc<str>,
     /// Name of the NodePool.
@@ -28,9 +28,9 @@ pub struct Tries {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "schema", schemars(length(max = 5000)))]
     pub machines: Vec<Tried>,
-    /// When machines came for nobody, in the last hour: their pods were gone before they could serve. The last 20.
+    /// When machines came for nobody, in the last hour: their pods were gone before they could serve. The last 40.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[cfg_attr(feature = "schema", schemars(length(max = 20)))]
+    #[cfg_attr(feature = "schema", schemars(length(max = 40)))]
     pub given_up: Vec<Timestamp>,
     /// Rounds of machines in a row that no pod used. Each one doubles the rest.
     #[serde(default)]

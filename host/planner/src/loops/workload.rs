@@ -3,7 +3,7 @@
 use std::hash::{DefaultHasher, Hash};
 use std::sync::Arc;
 
-use crate::facts::PodSpec;
+use crate::facts::{Owner, PodSpec};
 use crate::ids::{Digest, digest};
 use crate::keys::POD_TEMPLATE_HASH;
 use crate::world::PodView;
@@ -11,10 +11,13 @@ use crate::world::PodView;
 /// A CronJob adds the minute of the run to the names of its Jobs: since 2001 a number of at least eight digits.
 const CRON_DIGITS: usize = 8;
 
+/// Before the name of a namespace, where all of its pods are meant.
+pub(super) const OF_NAMESPACE: &str = "all pods in ";
+
 /// `KIND NAMESPACE/NAME` of the pod's Deployment, CronJob or other controller.
 pub(crate) fn workload(pod: &PodView<'_>) -> Arc<str> {
     let namespace = pod.namespace();
-    let Some(owner) = pod.owner() else {
+    let Some(owner) = pod.owner().filter(|owner| is_named(owner)) else {
         return format!("pods without controller in {namespace}").into();
     };
     let name = &*owner.name;
@@ -37,6 +40,28 @@ pub(crate) fn workload(pod: &PodView<'_>) -> Arc<str> {
     };
     let (kind, name) = made.unwrap_or((&owner.kind, name));
     format!("{kind} {namespace}/{name}").into()
+}
+
+/// As Kubernetes names kinds and objects. Whoever makes a pod writes its controller, and with a blank it would name another namespace.
+fn is_named(owner: &Owner) -> bool {
+    let is_word = |text: &str| {
+        let mut letters = text.bytes();
+        !text.is_empty() && letters.all(|it| it.is_ascii_alphanumeric() || b".-".contains(&it))
+    };
+    is_word(&owner.kind) && is_word(&owner.name)
+}
+
+/// For all pods of the same namespace.
+pub(super) fn of_namespace(workload: &str) -> Arc<str> {
+    format!("{OF_NAMESPACE}{}", namespace_of(workload)).into()
+}
+
+/// Of `KIND NAMESPACE/NAME`, or what ends with `in NAMESPACE`.
+pub(super) fn namespace_of(workload: &str) -> &str {
+    let named = workload.rsplit(' ').next().unwrap_or(workload);
+    named
+        .split_once('/')
+        .map_or(named, |(namespace, _)| namespace)
 }
 
 /// Digest of what the scheduler reads of such pods, without the names of their volumes.

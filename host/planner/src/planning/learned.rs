@@ -285,7 +285,7 @@ impl Learned {
     }
 }
 
-fn is_most(count: usize, all: usize) -> bool {
+pub(super) fn is_most(count: usize, all: usize) -> bool {
     count * MOST.1 >= all * MOST.0
 }
 
@@ -509,6 +509,11 @@ impl Planning<'_> {
             }
         }
         learned.lower_to_last(self.tick.world);
+        for (name, shown) in &learned.csi {
+            if let Some(class) = self.tick.world.classes().get(name) {
+                learned.doubts.extend(shown.doubts(name, class));
+            }
+        }
         learned
     }
 }

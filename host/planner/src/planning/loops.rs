@@ -149,13 +149,15 @@ impl<'w> Planning<'w> {
         if broken(Mutant::LoopsWithoutEnd) {
             return Turn::Free;
         }
-        let whole = loops::row_of_workload(&self.ledger, &key);
-        let whole = whole.and_then(|row| self.resting(pool, row));
-        let turn = match whole {
-            Some(rests @ Turn::Rests(..)) => return rests,
-            Some(turn) => turn,
-            None => Turn::Free,
-        };
+        let mut turn = Turn::Free;
+        for row in loops::whole_rows(&self.ledger, &key) {
+            match self.resting(pool, row) {
+                Some(rests @ Turn::Rests(..)) => return rests,
+                // One machine is tried for the whole namespace.
+                Some(trial) if matches!(turn, Turn::Free) || row.is_of_namespace() => turn = trial,
+                Some(_) | None => {}
+            }
+        }
         let Some(row) = loops::row(&self.ledger, &key) else {
             return turn;
         };
@@ -323,7 +325,7 @@ fn in_vain(
         standing: standing.cloned(),
         until,
         too_late: row.arrives_too_late(),
-        given_up: row.is_of_workload(),
+        given_up: row.is_whole(),
     }))
 }
 

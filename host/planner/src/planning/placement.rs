@@ -14,8 +14,8 @@ use super::sites::Site;
 use super::{Planning, pools};
 use crate::facts::{ClaimResources, ClaimSpec, ClassFacts, EntryState, LedgerEntry, PolicyKind};
 use crate::ids::{ClaimName, ClusterName, Digest, HypervisorId, PodKey, PoolName, Vmid};
-use crate::ledger::rested;
-use crate::ledger::{policy_state, set_policy_state};
+use crate::ledger::{policy_state, rested, set_policy_state};
+use crate::limits::MOST_ENTRIES;
 use crate::loops;
 use crate::numbers::used_numbers;
 use crate::plan::Launch;
@@ -313,6 +313,9 @@ impl<'w> Planning<'w> {
             Ok(address) => address,
             Err(limit) => return self.drop_order(Why::Limit(limit)),
         };
+        if self.ledger.entries.len() >= MOST_ENTRIES {
+            self.end_rest(|_| true);
+        }
         let policy = &question.policy.policy.name;
         let pool_name = self.pools[self.placing.wanted[index].pool].name;
         let mut state = policy_state(&self.ledger, pool_name, PolicyKind::HostSelection, policy);
@@ -528,7 +531,7 @@ impl<'w> Planning<'w> {
         Some(ends.vmid)
     }
 
-    /// No other number or address is free: the entry goes that rests longest of these.
+    /// No other number, address or row of the Ledger is free: the entry goes that rests longest of these.
     fn end_rest(&mut self, is_wanted: impl Fn(&LedgerEntry) -> bool) -> Option<LedgerEntry> {
         let rested = rested(self.tick.world, &self.ledger, self.tick.now);
         let ends = rested.into_iter().find(|entry| is_wanted(entry))?.clone();

@@ -89,12 +89,16 @@ impl Hypervisors<'_> {
                     0 => Some(rested_addresses(world, ledger, name, now)),
                     free => Some(free),
                 });
+        let entries = match MOST_ENTRIES.saturating_sub(ledger.entries.len()) {
+            0 => rested(world, ledger, now).len(),
+            free => free,
+        };
         Room {
             hypervisors: hypervisors.collect(),
             storages,
             numbers: numbers.collect(),
             addresses: addresses.collect(),
-            entries: MOST_ENTRIES.saturating_sub(ledger.entries.len()) as u64,
+            entries: entries as u64,
         }
     }
 

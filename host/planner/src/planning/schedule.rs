@@ -157,6 +157,6 @@ fn unserved(spec: &PodSpec, served: &Served) -> Option<PendingOutcome> {
     }
     match spec.unsupported.first() {
         Some(field) => Some(PendingOutcome::NotSupported(field.to_string())),
-        None => spec.too_many_terms().map(PendingOutcome::TooManyTerms),
+        None => spec.too_many().map(PendingOutcome::TooMany),
     }
 }

@@ -13,13 +13,29 @@ use super::degraded::{running, told, wide};
 use super::{MACHINE, furnished};
 use crate::lab::{Lab, Setting, config};
 
-/// Pods of one tenant. The CPU of each is one of so many shapes, and fills more than half of a machine.
-fn flood(lab: &Lab, names: std::ops::Range<u32>, shapes: u32) {
-    for number in names {
-        let cpu = format!("{}m", 2500 + number % shapes);
-        let mut pod = fixtures::pod(&format!("p{number}"), &cpu, "1Gi");
-        pod["metadata"]["namespace"] = json!("evil");
-        lab.kube.create("pods", pod).unwrap();
+/// 2,000 pods of one tenant. The CPU of each is one of so many shapes, and fills more than half of a machine.
+struct Flood {
+    /// In seconds.
+    life: u64,
+    shapes: u32,
+    /// Each names a controller of its own that there is not.
+    is_owned: bool,
+}
+
+impl Flood {
+    fn make(&self, lab: &Lab, names: std::ops::Range<u32>) {
+        for number in names {
+            let cpu = format!("{}m", 2500 + number % self.shapes);
+            let mut pod = fixtures::pod(&format!("p{number}"), &cpu, "1Gi");
+            pod["metadata"]["namespace"] = json!("evil");
+            if self.is_owned {
+                pod["metadata"]["ownerReferences"] = json!([{
+                    "apiVersion": "batch/v1", "kind": "Job", "controller": true,
+                    "name": format!("job-{number}"), "uid": format!("job-{number}"),
+                }]);
+            }
+            lab.kube.create("pods", pod).unwrap();
+        }
     }
 }
 
@@ -44,6 +60,26 @@ fn shortest_rest(births: &[Birth]) -> Option<SignedDuration> {
 
 #[tokio::test(start_paused = true)]
 async fn s3_a_tenant_whose_pods_come_and_go_uses_up_no_numbers_and_stops_nobody() {
+    let bare = |life, shapes| Flood {
+        life,
+        shapes,
+        is_owned: false,
+    };
+    withstands([bare(1, 1), bare(15, 300)]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn s3_a_controller_of_its_own_for_each_pod_gets_a_tenant_no_more_numbers() {
+    withstands([Flood {
+        life: 15,
+        shapes: 1,
+        is_owned: true,
+    }])
+    .await;
+}
+
+/// Others get their machines within a minute, no pool pauses, and no number comes back within an hour.
+async fn withstands<const N: usize>(floods: [Flood; N]) {
     let mut setting = Setting::new(1, 3);
     for server in &mut setting.topology.hypervisors {
         (server.threads, server.memory) = (256, 1 << 40);
@@ -61,16 +97,15 @@ async fn s3_a_tenant_whose_pods_come_and_go_uses_up_no_numbers_and_stops_nobody(
     let story = async {
         sleep(MACHINE).await;
         let mut tenants = 0;
-        // 2,000 that live a second, then 2,000 of 300 shapes that live 15 s.
-        for (life, shapes, from) in [(1, 1, 0), (15, 300, 2_000)] {
+        for (flood, from) in floods.iter().zip((0..).step_by(2_000)) {
             for round in 0..100 {
                 if round % 25 == 0 {
                     wide(&lab, &format!("tenant-{tenants}"), "workers", 1);
                     tenants += 1;
                 }
                 let names = from + round * 20..from + (round + 1) * 20;
-                flood(&lab, names.clone(), shapes);
-                sleep(Duration::from_secs(life)).await;
+                flood.make(&lab, names.clone());
+                sleep(Duration::from_secs(flood.life)).await;
                 drain(&lab, names);
             }
             let deadline = Instant::now() + MACHINE;
@@ -106,8 +141,9 @@ async fn s3_a_tenant_whose_pods_come_and_go_uses_up_no_numbers_and_stops_nobody(
         .into_iter()
         .flatten()
         .collect();
-    let of_evil = rows
-        .iter()
-        .filter(|row| row["workload"].as_str().unwrap().ends_with(" evil"));
+    let of_evil = rows.iter().filter(|row| {
+        let workload = row["workload"].as_str().unwrap();
+        workload.ends_with(" evil") || workload.contains(" evil/")
+    });
     assert!(of_evil.count() <= 32);
 }

@@ -265,13 +265,15 @@ fn pod_spec_facts(spec: &PodSpecView, labels: Option<&Labels>, status: &PodStatu
         spread,
         unsupported: unsupported.sorted(),
     };
-    PodSpec {
+    let mut spec = PodSpec {
         template: template.into(),
         preferred_node_affinity,
         preferred_neighbours,
         volumes: Vec::new(),
         volume_wait: None,
-    }
+    };
+    spec.forget_surplus();
+    spec
 }
 
 /// Of the init containers, only sidecars hold their ports for as long as the pod runs. On the host's network each port is one of the host: the API

@@ -1,6 +1,6 @@
 //! What becomes of a pod, and what each Node says to it.
 
-use kproxide_planner::facts::{MOST_TERMS, Phase, PodPhase};
+use kproxide_planner::facts::{Phase, PodPhase};
 use kproxide_planner::ids::{PodKey, PoolName};
 use kproxide_planner::planning::Filters;
 use kproxide_planner::report::{PendingOutcome, PendingShape, Why};
@@ -143,11 +143,12 @@ impl About<'_> {
                 ));
                 explanation
             }
-            PendingOutcome::TooManyTerms(_) => {
+            PendingOutcome::TooMany(what) => {
                 let mut explanation =
                     Explanation::new(format!("No machine helps pod {key}: it {}.", shape.outcome));
                 explanation.next(format!(
-                    "give the pod at most {MOST_TERMS} such terms, or make a Node for it by hand"
+                    "give the pod at most {} of them, or make a Node for it by hand",
+                    what.most()
                 ));
                 explanation
             }
@@ -190,9 +191,8 @@ impl About<'_> {
         if let PendingOutcome::NotSupported(field) = &shape.outcome {
             return format!("fits as far as kproxide sees: it does not evaluate {field}");
         }
-        if let PendingOutcome::TooManyTerms(_) = &shape.outcome {
-            return "fits as far as kproxide sees: it does not evaluate the pod's terms about other pods"
-                .to_owned();
+        if let PendingOutcome::TooMany(what) = &shape.outcome {
+            return format!("fits as far as kproxide sees: it does not evaluate {what}");
         }
         if let PendingOutcome::OtherScheduler { scheduler, .. } = &shape.outcome {
             return format!("fits, but scheduler {scheduler} places the pod");

@@ -189,3 +189,25 @@ fn a_machine_is_condemned_only_if_nothing_speaks_for_it() {
         assert_eq!(after(change), Some(Violation::NotArmed));
     }
 }
+
+#[test]
+fn s8_what_the_check_refuses_leaves_no_row_that_speaks_for_it_in_the_next_tick() {
+    let mut case = condemned();
+    case.scene = Scene::default();
+    case.scene.machine("m", "alpha");
+    case.scene.claims.clear();
+    case.scene.ledger.entries.clear();
+    for tick in 0..2 {
+        // As a planner would plan that takes each Node for older than the Ledger.
+        case.scene.ledger.created = Some(at(NOW));
+        let world = case.world();
+        let reasonable = crate::fixtures::reasonable;
+        let mut forged = plan(&world, at(NOW), Limits::default(), reasonable);
+        assert_eq!(forged.adoptions.len(), 1, "tick {tick}");
+        case.scene.ledger.created = Some(at(0));
+        let world = case.world();
+        enforce(&world, at(NOW), &Limits::default(), &mut forged);
+        assert_eq!(forged.adoptions, [], "tick {tick}");
+        case.scene.ledger.entries = forged.ledger.unwrap_or_default().entries;
+    }
+}

@@ -76,6 +76,28 @@ fn a_hidden_vm_that_had_the_number_before_the_clone_was_asked_for_is_somebody_el
 }
 
 #[test]
+fn n4_a_task_that_finds_its_number_taken_ends_the_claim_though_nothing_is_listed() {
+    let failed = |by_task: bool| {
+        cloning().with(|case| {
+            case.observed.presence = Some(Presence::Free);
+            match by_task {
+                true => {
+                    case.claim.status.upid = Some("UPID:1".into());
+                    case.observed.task = Some(failure(Failure::VmidTaken));
+                }
+                false => case.observed.last = did(Op::Clone, failure(Failure::VmidTaken)),
+            }
+        })
+    };
+    let status = failed(true).recorded();
+    assert_eq!(status.phase, Phase::Draining);
+    let launched = found(&status.conditions, Condition::Launched);
+    assert_eq!(launched.reason, "VmidTaken");
+    // A request that is refused has begun nothing, and what it met may be our own clone.
+    assert_eq!(failed(false).recorded().phase, Phase::Launching);
+}
+
+#[test]
 fn f43_a_task_that_cannot_be_read_has_ended_if_its_machine_is_certainly_absent() {
     let mut case = cloning().with(|case| {
         case.claim.status.upid = Some("UPID:1".into());

@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 use super::scale_down::idle;
 use super::*;
 use crate::eviction::Blocker;
-use crate::facts::MOST_TERMS;
+use crate::facts::{
+    LabelSelector, MOST_REQUIREMENTS, MOST_TERMS, Namespaces, NodeSelectorTerm, Operator, PodSpec,
+    PodTerm, PreferredTerm, Requirement, TooMany,
+};
 use crate::planning::topology::{MOST_STEPS, Turns, steps};
 use crate::reasons::Kept;
 use crate::world::Id;
@@ -26,7 +29,7 @@ fn s12_a_pod_with_more_terms_than_kproxide_looks_at_gets_no_machine_and_the_reas
     assert_eq!(plan.launches, []);
     assert_eq!(
         outcomes(&plan, "hostile"),
-        [&PendingOutcome::TooManyTerms(51)]
+        [&PendingOutcome::TooMany(TooMany::Terms(51))]
     );
 
     let mut scene = Scene::default();
@@ -50,7 +53,7 @@ fn s12_a_node_with_such_a_pod_stays_and_the_reason_says_so() {
     let plan = scene.plan();
     let rows = plan.report.nodes.iter();
     let kept = rows.filter(|row| row.node == node).map(|row| &row.outcome);
-    let blocked = Kept::Pod(key, Blocker::TooManyTerms(51));
+    let blocked = Kept::Pod(key, Blocker::TooMany(TooMany::Terms(51)));
     assert_eq!(
         kept.collect::<Vec<_>>(),
         [&NodeOutcome::Kept(blocked.clone())]
@@ -131,4 +134,91 @@ fn s12_each_namespace_has_its_share_and_the_rest_of_a_later_tick() {
         };
     }
     assert!(unheard.is_empty(), "{unheard:?} never have a turn");
+}
+
+/// A condition of a Node that holds everywhere: a term, a requirement, a value.
+fn unlike(key: String) -> NodeSelectorTerm {
+    NodeSelectorTerm {
+        match_expressions: vec![Requirement {
+            key: key.into(),
+            operator: Operator::NotIn,
+            values: vec!["x".into()],
+        }],
+        match_fields: vec![],
+    }
+}
+
+#[test]
+fn s12_a_pod_with_more_node_affinity_than_kproxide_looks_at_gets_no_machine_and_the_reason() {
+    let terms = |count: usize| (0..count).map(|number| unlike(format!("key-{number}")));
+    let required = |count: usize| {
+        let mut spec = spec("cpu=1");
+        spec.node_affinity = Some(terms(count).collect());
+        spec
+    };
+    let preferred = |count: usize| {
+        let mut spec = spec("cpu=1");
+        let liked = terms(count).map(|preference| PreferredTerm {
+            weight: 1,
+            preference,
+        });
+        spec.preferred_node_affinity = liked.collect();
+        spec
+    };
+    for (index, asks) in [&required as &dyn Fn(usize) -> PodSpec, &preferred]
+        .iter()
+        .enumerate()
+    {
+        let mut scene = Scene::default();
+        scene.pending("web", 1, asks(MOST_REQUIREMENTS / 3));
+        assert_eq!(launches(&scene), 1, "{index}");
+        let mut scene = Scene::default();
+        scene.pending("web", 1, asks(20_000));
+        let plan = scene.plan();
+        assert_eq!(plan.launches, [], "{index}");
+        let expected = PendingOutcome::TooMany(TooMany::Requirements(60_000));
+        assert_eq!(outcomes(&plan, "default"), [&expected], "{index}");
+    }
+}
+
+#[test]
+fn s12_a_large_selector_takes_more_steps_than_a_small_one() {
+    let later = |values: usize| {
+        let mut scene = Scene::default();
+        for number in 0..10 {
+            let mut spec = spec(&format!("cpu={}m", 1000 + number));
+            let selector = LabelSelector {
+                match_expressions: vec![Requirement {
+                    key: "app".into(),
+                    operator: Operator::NotIn,
+                    values: (0..values)
+                        .map(|it| format!("{number}-{it}").into())
+                        .collect(),
+                }],
+                ..LabelSelector::default()
+            };
+            spec.pod_anti_affinity = vec![PodTerm {
+                topology_key: "kubernetes.io/hostname".into(),
+                selector: Some(selector),
+                namespaces: Namespaces::Own,
+            }];
+            scene.pending(&format!("web-{number}"), 1, spec);
+        }
+        Turns::of(&scene.world(), at(NOW), 20_000).later.len()
+    };
+    assert_eq!(later(1), 0);
+    assert!((1..10).contains(&later(400)), "{}", later(400));
+}
+
+#[test]
+fn s12_of_a_node_affinity_that_nobody_looks_at_only_so_much_is_kept_as_shows_it() {
+    for (terms, values) in [(20_000, 1), (1, 20_000), (100, 100)] {
+        let mut wide = unlike("key".to_owned());
+        wide.match_expressions[0].values = vec!["x".into(); values];
+        let mut spec = spec("cpu=1");
+        spec.node_affinity = Some(vec![wide; terms]);
+        spec.forget_surplus();
+        let expected = TooMany::Requirements(MOST_REQUIREMENTS + 1);
+        assert_eq!(spec.too_many(), Some(expected), "{terms} × {values}");
+    }
 }

@@ -520,31 +520,60 @@ fn the_oldest_row_is_forgotten_and_a_launch_that_fails_counts_nowhere() {
     assert_eq!((row.rounds, row.late, row.machines.len()), (0, 0, 1));
     assert_ne!(row.machines[0].claim, claim, "the next one");
 
-    let (pods, settings) = ("pods".into(), "settings".into());
-    let mut ledger = LedgerFacts::default();
-    for number in 0..300 {
+    let make = |ledger: &mut LedgerFacts, workload: String, machine: &str| {
         let key = Key {
-            workload: &format!("Deployment ns{}/d{number}", number % 30).into(),
-            pods: &pods,
+            workload: &workload.into(),
+            pods: &"pods".into(),
             pool: &"workers".into(),
             instance_type: &"medium".into(),
-            settings: &settings,
+            settings: &"settings".into(),
         };
-        loops::made(&mut ledger, &key, &"m".into());
+        loops::made(ledger, &key, &machine.into());
+    };
+    let mut ledger = LedgerFacts::default();
+    for number in 0..300 {
+        make(
+            &mut ledger,
+            format!("Deployment ns{}/d{number}", number % 30),
+            "m",
+        );
     }
     assert_eq!(ledger.tries.len(), 256);
     assert_eq!(&*ledger.tries[0].workload, "Deployment ns14/d44");
+
+    // Of one namespace: one that rests stays, and the machines of the others go on to count for it.
+    let mut ledger = LedgerFacts::default();
+    for number in 0..40 {
+        make(
+            &mut ledger,
+            format!("Job ns/j{number}"),
+            &format!("m{number}"),
+        );
+        ledger.tries[0].rounds = 1;
+    }
+    let rows: Vec<(&str, usize)> = ledger
+        .tries
+        .iter()
+        .map(|row| (&*row.workload, row.machines.len()))
+        .collect();
+    assert_eq!(rows.len(), 32);
+    assert_eq!(rows[0], ("Job ns/j0", 1));
+    assert_eq!(rows[1..3], [("Job ns/j10", 1), ("Job ns/j11", 1)]);
+    assert!(rows.contains(&("all pods in ns", 9)), "{rows:?}");
 }
 
 #[test]
 fn a_workload_is_what_a_person_wrote() {
     let mut scene = Scene::default();
-    scene.pending("pod", 5, spec("cpu=1"));
+    scene.pending("pod", 7, spec("cpu=1"));
     let owners = [
         ("ReplicaSet", "web-5d4f8b9c7d"),
         ("Job", "report-28394820"),
         ("Job", "once-7"),
         ("StatefulSet", "db"),
+        // Texts that would name another namespace.
+        ("Job", "a other/b"),
+        ("Job other/", "b"),
     ];
     for (number, (kind, name)) in owners.into_iter().enumerate() {
         let pod = scene.pod(&format!("pod-{number:05}"));
@@ -556,7 +585,7 @@ fn a_workload_is_what_a_person_wrote() {
         pod.labels
             .insert("pod-template-hash".into(), "5d4f8b9c7d".into());
     }
-    scene.pod("pod-00004").owner = None;
+    scene.pod("pod-00006").owner = None;
     let world = scene.world();
     let pending = world.pending();
     let mut names: Vec<_> = pending
@@ -571,6 +600,8 @@ fn a_workload_is_what_a_person_wrote() {
         "Deployment default/web",
         "Job default/once-7",
         "StatefulSet default/db",
+        "pods without controller in default",
+        "pods without controller in default",
         "pods without controller in default",
     ];
     assert_eq!(names, expected);

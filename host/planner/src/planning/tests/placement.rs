@@ -2,6 +2,7 @@ use super::*;
 use crate::claim::Phase;
 use crate::facts::*;
 use crate::ids::*;
+use crate::limits::MOST_ENTRIES;
 use crate::question::*;
 
 /// Why hypervisors were refused, by their names.
@@ -267,6 +268,52 @@ fn s3_where_no_number_is_free_the_one_goes_that_rests_longest() {
     let numbers = plan.launches.iter().map(|launch| launch.spec.vmid.0);
     assert_eq!(numbers.collect::<Vec<_>>(), [1005]);
     assert_eq!(plan.ledger.unwrap().entries.len(), 6);
+}
+
+#[test]
+fn s3_where_the_ledger_is_full_the_rows_go_that_rest_longest() {
+    let mut scene = Scene::default();
+    scene.coming_machine("m", "alpha", Phase::Pending);
+    scene.claims.clear();
+    let entry = scene.ledger.entries.pop().unwrap();
+    let hour = 3600;
+    for index in 0..MOST_ENTRIES {
+        let rest = match index {
+            7 => hour,
+            4000 => 2 * hour,
+            _ => hour - 1,
+        };
+        scene.ledger.entries.push(LedgerEntry {
+            claim: format!("gone-{index}").as_str().into(),
+            vmid: Vmid(100_000 + index as u32),
+            state: EntryState::Quarantined {
+                since: Some(at(NOW - rest)),
+                until: at(NOW + 20 * hour),
+            },
+            ..entry.clone()
+        });
+    }
+    let left = |scene: &Scene| -> Vec<bool> {
+        let plan = scene.plan();
+        check_sound(&plan);
+        let ledger = plan.ledger.unwrap();
+        assert_eq!(ledger.entries.len(), MOST_ENTRIES);
+        let has = |claim: &str| ledger.entries.iter().any(|it| it.claim.as_str() == claim);
+        [has("gone-4000"), has("gone-7"), has("gone-0")].into()
+    };
+    scene.pending("web", 1, spec("cpu=1"));
+    assert_eq!(left(&scene), [false, true, true]);
+    scene.pending("web", 40, spec("cpu=1"));
+    assert_eq!(left(&scene), [false, false, true]);
+    let rest = scene
+        .plan()
+        .report
+        .pending
+        .pop()
+        .unwrap()
+        .outcome
+        .to_string();
+    assert!(rest.contains("the Ledger is full"), "{rest}");
 }
 
 #[test]

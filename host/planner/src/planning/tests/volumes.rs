@@ -458,8 +458,8 @@ fn the_nodes_of_a_class_show_what_a_driver_will_say_of_the_next_one() {
         pending(&mut scene, &[name]);
     }
     assert_eq!(launched(&scene), 1, "kproxide knows no limit");
-    // Of two Nodes that take no pods the one with the lower limit counts.
-    for (name, limit) in [("m1", 5), ("m2", 4)] {
+    // Of Nodes that take no pods what two of them show, at least.
+    for (name, limit) in [("m1", 5), ("m2", 4), ("m3", 1)] {
         scene.machine(name, "alpha");
         let node = scene.nodes.get_mut(name).unwrap();
         node.unschedulable = true;
@@ -469,7 +469,7 @@ fn the_nodes_of_a_class_show_what_a_driver_will_say_of_the_next_one() {
     assert_eq!(launched(&scene), 3, "4 each");
     // It stays known when both are gone.
     let mut later = super::learned::after(&scene);
-    assert!(later.nodes.is_empty() && later.class.learned.len() == 2);
+    assert!(later.nodes.is_empty() && later.class.learned.len() == 3);
     (later.pods, later.storage) = (scene.pods.clone(), scene.storage.clone());
     later.hypervisor("alpha").threads = 1024;
     assert_eq!(launched(&later), 3, "4 each");
@@ -486,6 +486,61 @@ fn the_nodes_of_a_class_show_what_a_driver_will_say_of_the_next_one() {
         plan.launches[0].reason,
         "for the pending pod default/attic-00000"
     );
+}
+
+#[test]
+fn s1_one_node_does_not_say_alone_how_many_volumes_the_next_one_holds_nor_where_it_stands() {
+    let driver = "csi.example.com";
+    let mut scene = Scene::default();
+    class(&mut scene, "theirs", driver, true);
+    let shows = |scene: &mut Scene, name: &str, limit: u32, room: &str| {
+        if !scene.nodes.contains_key(name) {
+            scene.machine(name, "alpha");
+        }
+        let node = scene.nodes.get_mut(name).unwrap();
+        node.unschedulable = true;
+        node.labels.insert("room".into(), room.into());
+        csi_node_of(scene, name, driver, limit, &["room"]);
+    };
+    let said = |scene: &Scene| -> Vec<String> {
+        let doubts = scene.plan().report.doubts;
+        doubts.iter().map(ToString::to_string).collect()
+    };
+    let wants = |scene: &Scene, room: &str| {
+        let mut scene = scene.clone();
+        claim(&mut scene, "c", "theirs", None);
+        pending(&mut scene, &["c"]);
+        scene.pod("c-00000").spec.node_selector = [("room".to_owned(), room.to_owned())].into();
+        launched(&scene)
+    };
+    // Alone it says no less than the NodeClass, and never that there is no room at all.
+    shows(&mut scene, "bad", 0, "attic");
+    assert_eq!(wants(&scene, "attic"), 1);
+    let mut known = scene.clone();
+    known.class.csi = vec![CsiSetting {
+        driver: driver.into(),
+        limit: Some(10),
+        ..CsiSetting::default()
+    }];
+    let text = |nominal| {
+        format!(
+            "Node bad offers 0 of attachable-volumes-csi-{driver}, and a machine of type medium has {nominal}"
+        )
+    };
+    assert_eq!(said(&known), [text(10)]);
+    // Nor beside others. Two that show the same are believed.
+    shows(&mut scene, "bad", 0, "cellar");
+    shows(&mut scene, "m1", 5, "attic");
+    assert_eq!(said(&scene), [text(5)]);
+    assert_eq!(
+        wants(&scene, "attic"),
+        0,
+        "who knows which of the two is right"
+    );
+    shows(&mut scene, "m2", 5, "attic");
+    assert_eq!((wants(&scene, "attic"), wants(&scene, "cellar")), (1, 0));
+    shows(&mut scene, "m2", 0, "attic");
+    assert_eq!((wants(&scene, "attic"), said(&scene).len()), (0, 0));
 }
 
 #[test]

@@ -79,6 +79,11 @@ impl<'w> Chooser<'w> {
         })
     }
 
+    /// How much a pod is held against, at the most.
+    pub(super) fn size(&self) -> u64 {
+        (self.selector.size() + self.namespaces.size()).max(1) as u64
+    }
+
     fn scope(&self) -> Option<&'w str> {
         matches!(self.namespaces, Namespaces::Own).then_some(self.owner)
     }

@@ -47,7 +47,7 @@ struct Reckoning<'w> {
 
 impl Turns {
     pub(in crate::planning) fn of(world: &World, now: Timestamp, most: u64) -> Self {
-        let asks = |spec: &PodSpec| spec.terms() > 0 && spec.too_many_terms().is_none();
+        let asks = |spec: &PodSpec| spec.terms() > 0 && spec.too_many().is_none();
         if !world.shapes().any(|(_, shape)| asks(shape.spec)) {
             return Self::default();
         }
@@ -130,16 +130,17 @@ impl<'w> Reckoning<'w> {
     where
         'w: 'p,
     {
-        let (mut pods, mut terms, mut walks) = (0, 0, 0);
+        let (mut pods, mut terms, mut sizes, mut walks) = (0, 0, 0, 0);
         for it in waiting {
             pods += u64::from(it.pods);
             terms += it.spec.terms() as u64;
+            sizes += choosers(it).map(|(chooser, _)| chooser.size()).sum::<u64>();
             walks += u64::from(it.pods) * it.spec.terms() as u64;
         }
         let shapes = world.shapes().count() as u64;
         let all: u64 = pending.values().map(|pods| u64::from(*pods)).sum();
         let places = self.places + pods;
-        terms * (shapes + all * places) + walks * places
+        sizes * shapes + terms * all * places + walks * places
     }
 
     /// As many of these pods as there are steps for.
@@ -151,7 +152,7 @@ impl<'w> Reckoning<'w> {
             let Reach { shapes, pods } = self.reach[chooser];
             // It becomes a rule of all pods that it selects.
             let places = if *keeps_away { self.places + 1 } else { 1 };
-            steps += shapes + pods * places;
+            steps += shapes * chooser.size() + pods * places;
         }
         let mut taken = 0;
         while taken < waiting.pods {

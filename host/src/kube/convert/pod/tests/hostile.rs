@@ -42,3 +42,13 @@ fn s6_what_nobody_has_checked_of_a_pod_is_clean_and_short() {
         );
     }
 }
+
+#[test]
+fn s12_of_20_000_terms_about_its_node_few_are_kept() {
+    let term = json!({"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]});
+    let terms = json!({"nodeSelectorTerms": vec![term; 20_000]});
+    let affinity = json!({"requiredDuringSchedulingIgnoredDuringExecution": terms});
+    let pod = facts(json!({ "spec": { "affinity": { "nodeAffinity": affinity } } }));
+    assert!(pod.spec.too_many().is_some());
+    assert!(pod.spec.node_affinity.as_ref().unwrap().len() < 200);
+}

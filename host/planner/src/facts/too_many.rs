@@ -1,0 +1,144 @@
+//! Pods that ask for more than kproxide looks at. Each term costs time, with every pod and every place, and any namespace may ask for thousands of them.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::kubernetes::{
+    LabelSelector, Namespaces, NodeSelectorTerm, PodSpec, PodTerm, Requirement,
+};
+
+/// Terms of a pod about other pods.
+pub const MOST_TERMS: usize = 50;
+
+/// What the terms of a pod about Nodes and about other pods ask in all.
+pub const MOST_REQUIREMENTS: usize = 500;
+
+/// What a pod has, and how much of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TooMany {
+    Terms(usize),
+    Requirements(usize),
+}
+
+impl TooMany {
+    pub fn most(self) -> usize {
+        match self {
+            Self::Terms(_) => MOST_TERMS,
+            Self::Requirements(_) => MOST_REQUIREMENTS,
+        }
+    }
+}
+
+impl fmt::Display for TooMany {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Terms(count) => write!(
+                f,
+                "{count} terms of affinity, anti-affinity and topology spread about other pods"
+            ),
+            Self::Requirements(count) => write!(
+                f,
+                "{count} terms, requirements and values of affinity, topology spread and tolerations"
+            ),
+        }?;
+        write!(
+            f,
+            ", and kproxide looks at no pod with more than {}",
+            self.most()
+        )
+    }
+}
+
+impl PodSpec {
+    /// How much it asks about other pods: required and preferred affinity and anti-affinity, and topology spread.
+    pub fn terms(&self) -> usize {
+        self.pod_affinity.len()
+            + self.pod_anti_affinity.len()
+            + self.spread.len()
+            + self.preferred_neighbours.len()
+    }
+
+    /// It is more than kproxide looks at.
+    pub fn too_many(&self) -> Option<TooMany> {
+        let (terms, requirements) = (self.terms(), self.requirements());
+        match terms > MOST_TERMS {
+            true => Some(TooMany::Terms(terms)),
+            false => Some(TooMany::Requirements(requirements))
+                .filter(|_| requirements > MOST_REQUIREMENTS),
+        }
+    }
+
+    /// Of a node affinity that is more than kproxide looks at, only so much is kept as shows it: an object may have a megabyte.
+    pub fn forget_surplus(&mut self) {
+        if self.requirements() <= MOST_REQUIREMENTS {
+            return;
+        }
+        let mut left = MOST_REQUIREMENTS + 1;
+        let mut is_kept = |term: &mut NodeSelectorTerm| {
+            let is_kept = left > 0;
+            left = left.saturating_sub(1);
+            for list in [&mut term.match_expressions, &mut term.match_fields] {
+                list.truncate(left);
+                for requirement in list {
+                    left = left.saturating_sub(1);
+                    requirement.values.truncate(left);
+                    left -= requirement.values.len();
+                }
+            }
+            is_kept
+        };
+        self.preferred_node_affinity
+            .retain_mut(|it| is_kept(&mut it.preference));
+        self.preferred_node_affinity.shrink_to_fit();
+        if let Some(terms) = &mut self.node_affinity {
+            terms.retain_mut(is_kept);
+            terms.shrink_to_fit();
+        }
+    }
+
+    fn requirements(&self) -> usize {
+        let liked = self.preferred_node_affinity.iter().map(|it| &it.preference);
+        let of_node = self.node_affinity.iter().flatten().chain(liked);
+        let neighbours = self.preferred_neighbours.iter().map(|it| &it.term);
+        let of_pods = self.pod_affinity.iter().chain(&self.pod_anti_affinity);
+        let spreads = self.spread.iter().filter_map(|it| it.selector.as_ref());
+        of_node.map(NodeSelectorTerm::size).sum::<usize>()
+            + of_pods.chain(neighbours).map(PodTerm::size).sum::<usize>()
+            + spreads.map(LabelSelector::size).sum::<usize>()
+            + self.tolerations.len()
+    }
+}
+
+impl NodeSelectorTerm {
+    fn size(&self) -> usize {
+        1 + sizes(&self.match_expressions) + sizes(&self.match_fields)
+    }
+}
+
+impl PodTerm {
+    fn size(&self) -> usize {
+        self.selector.as_ref().map_or(0, LabelSelector::size) + self.namespaces.size()
+    }
+}
+
+impl Namespaces {
+    pub(crate) fn size(&self) -> usize {
+        match self {
+            Self::Own | Self::All => 0,
+            Self::Named(names) => names.len(),
+            Self::Selected(selector, names) => selector.size() + names.len(),
+        }
+    }
+}
+
+impl LabelSelector {
+    /// How much a pod is held against.
+    pub(crate) fn size(&self) -> usize {
+        self.match_labels.len() + sizes(&self.match_expressions)
+    }
+}
+
+fn sizes(requirements: &[Requirement]) -> usize {
+    requirements.iter().map(|it| 1 + it.values.len()).sum()
+}
