@@ -36,6 +36,8 @@ use crate::telemetry;
 /// Clocks that differ by no more than this count as equal, because an answer may take half a minute.
 const CLOCKS_AGREE: jiff::SignedDuration = jiff::SignedDuration::from_secs(60);
 
+/// Changes come first, so that a tick plans with all that is known. But changes that cost more time than they leave put no tick off for longer than this.
+const LATE: Duration = Duration::from_secs(1);
 /// The loop turns at least this often, however long `--poll-interval` is: who looks whether it is alive must see it.
 const TURN: Duration = Duration::from_secs(20);
 
@@ -207,6 +209,7 @@ impl Autoscaler {
             Some(files) = inputs.policy_files.recv(), if self.reloading.is_idle() => Event::Files(files),
             reloads = self.reloading.news() => Event::Reloaded(reloads),
             Some(note) = inputs.notes.recv() => Event::Note(note),
+            () = tokio::time::sleep_until(due + LATE), if self.reloading.has_begun() => Event::Due,
             Some(report) = inputs.watches.recv() => Event::Watched(report),
             () = self.actor.finished() => Event::Acted,
             () = tokio::time::sleep_until(due), if self.reloading.has_begun() => Event::Due,
