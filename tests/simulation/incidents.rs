@@ -9,15 +9,17 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::history::{Foreign, is_ours_in};
+use crate::mishaps::{remove_row, restore};
 use crate::object::{CLAIMS, LEDGERS, name};
 use crate::scenario::TRAP;
+use crate::settled::ledger_entries;
 
 /// Something that is waited for comes within this time, or not at all.
 const AWAITED: Duration = Duration::from_secs(30 * 60);
-/// Of the first server.
-const TEMPLATE: u32 = 9001;
 /// How often is looked for it: as fast as a person with a script.
 const LOOK: Duration = Duration::from_millis(20);
+/// How often is looked whether a number rests no longer: that takes minutes.
+const RESTS: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Incident {
@@ -27,9 +29,11 @@ pub(crate) enum Incident {
     PowerCycle,
     /// F106: while a machine is being shut down to be destroyed, somebody destroys it and gives its VMID to another one.
     Swap,
-    /// S8: a machine of ours is removed, and its number has rested. Then somebody has a VM of his own with that number, name and marker, whose Node is Ready,
-    /// and somebody's word stands for another marker at that number.
-    Impostor,
+    /// S8: a machine of ours is removed, and its number has rested; `false`: somebody removes its row. Then somebody has a VM of his own with that number, name
+    /// and marker, whose Node is Ready, and somebody's word stands for another marker at that number.
+    Impostor(bool),
+    /// F112: the Ledger is deleted.
+    LedgerLost,
     /// F42: what machines have on disk cannot be removed.
     DisksStick,
     /// F37: a clone is cut off, and somebody removes what there is of it.
@@ -92,25 +96,18 @@ impl Incident {
                     foreign.add(lab, vmid);
                 }
             }
-            Self::Impostor => {
+            Self::Impostor(rests) => {
                 let before: Vec<VmView> = ours(&lab.pve.snapshot()).cloned().collect();
-                if let Some(old) = until(|| rested(lab, &before)).await {
-                    let description = old.description.as_deref().unwrap_or_default();
-                    let made = lab.pve.human_clones_vm(TEMPLATE, old.vmid, &old.name);
-                    made.expect("its number is free");
-                    let pool = Some(crate::scenario::RESOURCE_POOL);
-                    let moved = lab.pve.human_sets_pool(old.vmid, pool);
-                    moved.expect("it was made just now");
-                    let marked = lab.pve.human_edits_description(old.vmid, description);
-                    marked.expect("it was made just now");
-                    let started = lab.pve.human_starts(old.vmid);
-                    started.expect("it was made just now");
-                    foreign.add(lab, old.vmid);
-                    let word = format!("homelab:{}:another", old.vmid);
-                    let word = json!({"metadata": {"annotations": {"kproxide.dev/acknowledge-orphan": word}}});
-                    let said = lab.kube.patch(LEDGERS, "", "", "kproxide", word);
-                    said.expect("the Ledger is there");
-                }
+                let gone = until_every(RESTS, || gone(lab, &before, rests)).await;
+                let old = gone.expect("a machine goes");
+                remove_row(lab, old.vmid);
+                let marker = old.description.as_deref().unwrap_or_default();
+                restore(lab, old.vmid, &old.name, marker);
+                foreign.add(lab, old.vmid);
+            }
+            Self::LedgerLost => {
+                let lost = lab.kube.delete(LEDGERS, "", "kproxide");
+                lost.expect("the Ledger is there");
             }
             Self::DisksStick => {
                 for vm in ours(&lab.pve.snapshot()) {
@@ -223,13 +220,17 @@ impl Incident {
 
 /// The first answer, if there is one in time.
 async fn until<T>(look: impl Fn() -> Option<T>) -> Option<T> {
+    until_every(LOOK, look).await
+}
+
+async fn until_every<T>(pause: Duration, look: impl Fn() -> Option<T>) -> Option<T> {
     let end = Instant::now() + AWAITED;
     loop {
         let found = look();
         if found.is_some() || Instant::now() >= end {
             return found;
         }
-        sleep(LOOK).await;
+        sleep(pause).await;
     }
 }
 
@@ -260,15 +261,14 @@ fn being_shut_down(lab: &Lab) -> Option<u32> {
     dying.find(|vm| was_asked(vm)).map(|vm| vm.vmid)
 }
 
-/// One of these machines that is gone, and whose number rests no longer.
-fn rested(lab: &Lab, before: &[VmView]) -> Option<VmView> {
+/// One of these machines that is gone, and whose number rests: no longer, or if it need not end, at least.
+fn gone(lab: &Lab, before: &[VmView], rests: bool) -> Option<VmView> {
     let snapshot = lab.pve.snapshot();
-    let ledger = lab.kube.get(LEDGERS, "", "kproxide")?;
-    let entries = ledger["spec"]["entries"].as_array().cloned();
-    let entries = entries.unwrap_or_default();
+    let entries = ledger_entries(lab);
     let is_free = |vm: &&VmView| {
+        let mut rows = entries.iter().filter(|entry| entry["vmid"] == vm.vmid);
         snapshot.vms.iter().all(|other| other.vmid != vm.vmid)
-            && entries.iter().all(|entry| entry["vmid"] != vm.vmid)
+            && rows.all(|row| !rests && row["state"] == "quarantined")
     };
     before.iter().find(is_free).cloned()
 }

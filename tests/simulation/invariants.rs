@@ -189,7 +189,7 @@ impl Watch {
         self.check_drained(lab, object, reason, now);
     }
 
-    /// S2: a claim is held from its first moment on. S1: one that condemns a machine without a claim comes after a grace, and while every server answers. (A
+    /// S2: a claim is held from its first moment on. S18: none takes over what others made. S1: one that condemns a machine without a claim comes after a grace, and while every server answers. (A
     /// server that fell silent after the plan was made would be found, too: no world has that.)
     fn check_new(&mut self, lab: &Lab, claim: &Value, now: Timestamp) {
         let finalizers = claim["metadata"]["finalizers"].as_array();
@@ -200,6 +200,20 @@ impl Watch {
             ));
         }
         let adopts = &claim["spec"]["adopts"];
+        if adopts.is_null() {
+            return;
+        }
+        let snapshot = lab.pve.snapshot();
+        let mut births = snapshot.births.iter();
+        let taken = births.find(|it| claim["spec"]["vmid"] == it.vmid && it.destroyed.is_none());
+        if let Some(taken) = taken.filter(|birth| !is_machine(birth)) {
+            self.found.push(format!(
+                "S18: claim {} takes over VM {}, which is not ours, it was made by {}",
+                name(claim),
+                taken.vmid,
+                taken.creator
+            ));
+        }
         if adopts["condemned"] != true {
             return;
         }
@@ -213,7 +227,6 @@ impl Watch {
                 now.duration_since(gone).as_secs()
             ));
         }
-        let snapshot = lab.pve.snapshot();
         let silent = snapshot.hypervisors.iter().find(|it| !it.online);
         if let Some(silent) = silent {
             self.found.push(format!(
@@ -357,14 +370,21 @@ impl Watch {
         self.found = found;
     }
 
-    /// Every violation; none is as it should be.
-    pub(crate) fn violations(&mut self, lab: &Lab, scenario: &Scenario) -> Vec<String> {
+    /// Every violation; none is as it should be. What the Ledger was made to forget at some moment, nobody is held to from then on.
+    pub(crate) fn violations(
+        &mut self,
+        lab: &Lab,
+        scenario: &Scenario,
+        forgot: Option<Timestamp>,
+    ) -> Vec<String> {
         self.review(lab);
         let mut found = self.found.clone();
         let births = lab.pve.births();
         let births: Vec<&Birth> = births.iter().filter(|birth| is_machine(birth)).collect();
         let rest = scenario.quarantine.unwrap_or(QUARANTINE);
-        self.check_quarantine(&births, rest, &mut found);
+        let is_known =
+            |from: Timestamp, to: Timestamp| forgot.is_none_or(|at| at < from || to < at);
+        self.check_quarantine(&births, rest, is_known, &mut found);
         check_leftovers(lab, &mut found);
         for (uid, asked) in &self.clones {
             let claim = &self.claims[uid];
@@ -376,7 +396,10 @@ impl Watch {
             }
         }
         for pair in self.repairs.windows(2) {
-            if pair[1].0.duration_since(pair[0].0) < WINDOW && pair[0].1 != pair[1].1 {
+            if pair[1].0.duration_since(pair[0].0) < WINDOW
+                && pair[0].1 != pair[1].1
+                && is_known(pair[0].0, pair[1].0)
+            {
                 found.push(format!(
                     "S11: the repairs of {} and {} begin within ten minutes",
                     pair[0].1, pair[1].1
@@ -503,7 +526,13 @@ impl Watch {
         is_only.then_some(now.duration_since(began?.0))
     }
 
-    fn check_quarantine(&self, births: &[&Birth], rest: Duration, found: &mut Vec<String>) {
+    fn check_quarantine(
+        &self,
+        births: &[&Birth],
+        rest: Duration,
+        is_known: impl Fn(Timestamp, Timestamp) -> bool,
+        found: &mut Vec<String>,
+    ) {
         let claim_of = |birth: &Birth| {
             let mut claims = self.claims.iter();
             claims
@@ -524,7 +553,7 @@ impl Watch {
             };
             let rested = before.destroyed.map(|end| birth.at.duration_since(end));
             let is_rested = rested.is_some_and(|rested| rested.unsigned_abs() >= rest);
-            if !is_rested {
+            if !is_rested && before.destroyed.is_none_or(|end| is_known(end, birth.at)) {
                 found.push(format!(
                     "S3: VMID {} is used again {} s after its machine was gone",
                     birth.vmid,

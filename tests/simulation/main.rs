@@ -133,7 +133,7 @@ struct Arguments {
     /// Find out what of a failing seed is needed for it to fail: drop faults, classes of them first, while it still does
     #[arg(long, requires = "seed")]
     minimize: bool,
-    /// Strike every effect of a story (scale-up, removal, repair, fallback, adoption, condemnation; all of them without a name) by every blow, and keep every event
+    /// Strike every effect of a story (scale-up, removal, repair, fallback, adoption, condemnation, loss, impostor; all of them without a name) by every blow, and keep every event
     /// of its watches from who would see it; print a line for each story
     #[arg(long, value_name = "STORY")]
     systematic: Option<Option<String>>,

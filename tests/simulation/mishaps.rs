@@ -2,19 +2,23 @@
 //! up, people who stop, destroy and delete what is ours. Each is a row of the fault matrix; everything has an end, after which the world must come to rest as it
 //! would have without.
 
+mod restored;
+
 use std::time::Duration;
 
 use kproxide::lab::Lab;
 use kproxide_simulator::physics::Quirk;
 use kproxide_simulator::pve::{PveSnapshot, VmView};
+use kproxide_simulator::rng::Seed;
 use rand::Rng;
 use rand::rngs::SmallRng;
 use serde_json::Value;
 use tokio::time::{Instant, sleep, sleep_until};
 
+pub(crate) use self::restored::{remove_row, restore};
 use crate::history::is_ours_in;
 use crate::log::Log;
-use crate::object::{CLAIMS, name};
+use crate::object::{CLAIMS, LEDGERS, name};
 use crate::wire::Wires;
 
 /// What can happen, with its row of the matrix.
@@ -44,10 +48,21 @@ pub(crate) enum Mishap {
     NodeDeleted,
     /// Somebody deletes a claim.
     ClaimDeleted,
+    /// S8: somebody runs a VM with the number, the name and the marker of a machine that was removed.
+    Impostor,
+    /// F112: somebody deletes the Ledger.
+    LedgerLost,
+    /// F112: the Ledger is restored from a backup.
+    LedgerOlder,
+    /// Somebody removes the row of a machine from the Ledger.
+    RowRemoved,
 }
 
+/// So many of [`Mishap::ALL`] are drawn together. Later ones have a stream of their own: what older seeds draw stays.
+const DRAWN: usize = 12;
+
 impl Mishap {
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 16] = [
         Self::HypervisorDown,
         Self::HypervisorHung,
         Self::NoQuorum,
@@ -60,7 +75,19 @@ impl Mishap {
         Self::MachineDestroyed,
         Self::NodeDeleted,
         Self::ClaimDeleted,
+        Self::Impostor,
+        Self::LedgerLost,
+        Self::LedgerOlder,
+        Self::RowRemoved,
     ];
+
+    /// The Ledger knows less when it ends.
+    pub(crate) fn makes_forget(self) -> bool {
+        matches!(
+            self,
+            Self::Impostor | Self::LedgerLost | Self::LedgerOlder | Self::RowRemoved
+        )
+    }
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -76,6 +103,10 @@ impl Mishap {
             Self::MachineDestroyed => "machine destroyed by hand",
             Self::NodeDeleted => "Node deleted by hand",
             Self::ClaimDeleted => "claim deleted by hand",
+            Self::Impostor => "removed machine restored",
+            Self::LedgerLost => "Ledger lost",
+            Self::LedgerOlder => "older Ledger restored",
+            Self::RowRemoved => "row of the Ledger removed by hand",
         }
     }
 }
@@ -93,10 +124,11 @@ pub(crate) struct Event {
 }
 
 /// A few kinds for one seed, spread over the time until `until`: what is chosen from is small, so that kinds meet each other and themselves.
-pub(crate) fn draw(rng: &mut SmallRng, until: Duration) -> Vec<Event> {
+pub(crate) fn draw(seed: u64, until: Duration, has_anchor: bool) -> Vec<Event> {
+    let rng: &mut SmallRng = &mut Seed(seed).stream("simulation", "mishaps");
     let mut events = Vec::new();
     let kinds: Vec<Mishap> = (0..3)
-        .map(|_| Mishap::ALL[rng.random_range(0..Mishap::ALL.len())])
+        .map(|_| Mishap::ALL[rng.random_range(0..DRAWN)])
         .collect();
     for _ in 0..rng.random_range(1..=5) {
         let length = Duration::from_secs(rng.random_range(20..=600));
@@ -108,6 +140,8 @@ pub(crate) fn draw(rng: &mut SmallRng, until: Duration) -> Vec<Event> {
             which: rng.random_range(0..1000),
         });
     }
+    let mut restored = Seed(seed).stream("simulation", "restored");
+    events.extend(restored::draw(&mut restored, until, has_anchor));
     events.sort_by_key(|event| event.at);
     events
 }
@@ -173,7 +207,11 @@ impl World<'_> {
             | Mishap::MachineStopped
             | Mishap::MachineDestroyed
             | Mishap::NodeDeleted
-            | Mishap::ClaimDeleted => self.by_hand(event, &victim).await,
+            | Mishap::ClaimDeleted
+            | Mishap::Impostor
+            | Mishap::LedgerLost
+            | Mishap::LedgerOlder
+            | Mishap::RowRemoved => self.by_hand(event, &victim).await,
         }
         for wires in self.wires {
             wires.end_mishap(what);
@@ -216,6 +254,11 @@ impl World<'_> {
                 of(ours.map(name).collect())
             }
             Mishap::ClaimDeleted => of(claims().iter().map(name).collect()),
+            Mishap::Impostor => of(restored::removed(self.lab, snapshot)),
+            Mishap::LedgerLost | Mishap::LedgerOlder => {
+                of(self.lab.kube.list(LEDGERS).iter().map(name).collect())
+            }
+            Mishap::RowRemoved => of(restored::rows_in_use(self.lab)),
         }
     }
 
@@ -240,6 +283,12 @@ impl World<'_> {
             Mishap::ClaimDeleted => {
                 let _ = kube.delete(CLAIMS, "", victim);
             }
+            Mishap::Impostor => self.impostor(event, vmid).await,
+            Mishap::LedgerLost => {
+                let _ = kube.delete(LEDGERS, "", victim);
+            }
+            Mishap::LedgerOlder => self.older_ledger(event).await,
+            Mishap::RowRemoved => remove_row(self.lab, vmid),
             Mishap::HypervisorDown
             | Mishap::HypervisorHung
             | Mishap::NoQuorum

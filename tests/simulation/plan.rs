@@ -161,10 +161,7 @@ impl FaultPlan {
             hosts,
             splits,
             quiet: QUIET,
-            mishaps: mishaps::draw(
-                &mut Seed(scenario.seed).stream("simulation", "mishaps"),
-                until,
-            ),
+            mishaps: mishaps::draw(scenario.seed, until, scenario.flags.anchor),
             dies_when_other_is_blind: false,
         }
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures::future::{LocalBoxFuture, join_all};
 use futures::stream::{FuturesUnordered, StreamExt, TryStreamExt};
+use jiff::Timestamp;
 use kproxide::app::App;
 use kproxide::lab::{HostHandle, Lab, config};
 use kproxide::policy::PolicyFile;
@@ -173,7 +174,8 @@ pub(crate) async fn run(
     let ended = parts.next().await;
     drop(parts);
     let played = ended.expect("somebody plays")?;
-    let mut violations = watch.violations(&lab, scenario);
+    let forgot = stage.happened.borrow().forgot;
+    let mut violations = watch.violations(&lab, scenario, forgot);
     violations.extend(effects.violations(&lab));
     violations.extend(settings.violations());
     violations.extend(vain.violations());
@@ -194,6 +196,7 @@ pub(crate) async fn run(
         kept,
         promised,
         mishaps,
+        forgot: _,
         acknowledged,
         cleared,
         rest,
@@ -249,6 +252,8 @@ struct Happened {
     kept: u64,
     promised: u64,
     mishaps: Vec<Mishap>,
+    /// When the Ledger lost something that it knew.
+    forgot: Option<Timestamp>,
     acknowledged: usize,
     /// By their incarnations.
     cleared: Vec<u64>,
@@ -406,7 +411,11 @@ impl Stage<'_> {
         let world = &world;
         let mishaps = plan.mishaps.iter().map(|event| async move {
             if world.happen(started, event).await {
-                self.happened.borrow_mut().mishaps.push(event.mishap);
+                let mut happened = self.happened.borrow_mut();
+                happened.mishaps.push(event.mishap);
+                if event.mishap.makes_forget() {
+                    happened.forgot = Some(self.lab.clock.now());
+                }
             }
         });
         tokio::join!(splits, join_all(mishaps));

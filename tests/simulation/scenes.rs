@@ -127,7 +127,7 @@ impl Scene {
                 let steps = vec![
                     load(0, two),
                     load(10, less),
-                    after(READY, Incident::Impostor),
+                    after(READY, Incident::Impostor(true)),
                 ];
                 let mut scene = Self::new(steps, 2);
                 scene.scenario.quarantine = Some(minutes(5));

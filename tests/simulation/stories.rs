@@ -1,4 +1,4 @@
-//! The six stories whose every effect is struck by every blow ([`crate::systematic`]): small worlds in which one thing is done.
+//! The eight stories whose every effect is struck by every blow ([`crate::systematic`]): small worlds in which one thing is done.
 
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ const ADOPTION: &[&str] = &["create claim", "write intent", "write status"];
 const CONDEMNATION: &[&str] = &["write ledger", "create claim", "destroy"];
 
 impl Story {
-    pub(crate) fn all() -> [Story; 6] {
+    pub(crate) fn all() -> [Story; 8] {
         let mut all = [
             Story::scale_up(),
             Story::removal(),
@@ -77,6 +77,8 @@ impl Story {
             Story::fallback(),
             Story::adoption(),
             Story::condemnation(),
+            Story::loss(),
+            Story::impostor(),
         ];
         for story in &mut all {
             story.scenario.flags.poll_interval = POLL_INTERVAL;
@@ -172,6 +174,39 @@ impl Story {
             in_pairs: false,
         }
     }
+
+    /// As in `adoption`, and the Ledger is lost too.
+    fn loss() -> Self {
+        let lost = incident(PREPARED, Incident::LedgerLost);
+        let vanishes = vanishes(Vanishing::Serving);
+        Self {
+            name: "loss",
+            scenario: world(8, "spread", vec![load(LOAD, FULL), lost, vanishes]),
+            begins: PREPARED,
+            has: ADOPTION,
+            has_not: &["clone", "destroy"],
+            in_pairs: false,
+        }
+    }
+
+    /// A machine is removed, and its row by hand; somebody runs a VM with its marker. Then the claim of another machine vanishes, and that one is taken back.
+    fn impostor() -> Self {
+        let begins = PREPARED + 2 * DYING;
+        let steps = vec![
+            load(LOAD, 2 * FULL),
+            load(PREPARED, FULL - 2),
+            incident(PREPARED, Incident::Impostor(false)),
+            incident(begins, Incident::Vanish(Vanishing::Serving)),
+        ];
+        Self {
+            name: "impostor",
+            scenario: world(9, "spread", steps),
+            begins,
+            has: ADOPTION,
+            has_not: &["clone", "destroy"],
+            in_pairs: false,
+        }
+    }
 }
 
 pub(crate) fn world(seed: u64, host_selection: &'static str, steps: Vec<Step>) -> Scenario {
@@ -216,8 +251,12 @@ fn load(at: Duration, pods: u32) -> Step {
 }
 
 fn vanishes(when: Vanishing) -> Step {
+    incident(PREPARED, Incident::Vanish(when))
+}
+
+fn incident(at: Duration, what: Incident) -> Step {
     Step {
-        at: PREPARED,
-        act: Act::Incident(Incident::Vanish(when)),
+        at,
+        act: Act::Incident(what),
     }
 }

@@ -478,3 +478,38 @@ fn the_check_drops_an_adoption_before_its_time() {
         assert!(refused(&scene));
     }
 }
+
+#[test]
+fn s8_the_check_drops_an_adoption_without_a_row_or_the_word_or_a_younger_ledger() {
+    let mut scene = Scene::default();
+    let vmid = orphaned(&mut scene, "m");
+    let row = scene.ledger.entries.remove(0);
+    let created = scene.nodes["m"].created;
+    scene.ledger.created = Some(created);
+    scene.ledger.orphans_acknowledged = Some("pve:1000:abc".into());
+    let plan = planned(&scene, vmid, facts("m"));
+    assert_eq!(plan.adoptions.len(), 1);
+    let refused = |scene: &Scene| {
+        let world = seen(scene, vmid, OrphanLook::Ours(Box::new(facts("m"))));
+        !crate::check::violations(&world, at(NOW), &Limits::default(), &plan).is_empty()
+    };
+    assert!(!refused(&scene));
+    // An older version has written the Ledger without the word, or it is for another marker.
+    for word in [None, Some("pve:1000:abd")] {
+        scene.ledger.orphans_acknowledged = word.map(Into::into);
+        assert!(refused(&scene), "{word:?}");
+    }
+    let mut lost = scene.clone();
+    lost.ledger.created = Some(created + jiff::SignedDuration::from_secs(1));
+    assert!(!refused(&lost));
+    let until = at(NOW + GRACE);
+    let rests = EntryState::Quarantined { since: None, until };
+    for (state, is_refused) in [(EntryState::Live, false), (rests, true)] {
+        let row = LedgerEntry {
+            state,
+            ..row.clone()
+        };
+        scene.ledger.entries = vec![row];
+        assert_eq!(refused(&scene), is_refused);
+    }
+}
