@@ -497,6 +497,11 @@ fn spread_facts(
         node_taints_policy,
         match_label_keys,
     } = constraint;
+    let at_least_1 = |number: &Option<i64>| {
+        number
+            .and_then(|it| u32::try_from(it).ok())
+            .map_or(1, |it| it.max(1))
+    };
     let field = "spec.topologySpreadConstraints.labelSelector";
     let selector = selector_facts(field, label_selector.as_ref(), unsupported);
     SpreadConstraint {
@@ -506,8 +511,8 @@ fn spread_facts(
             selector.match_expressions.extend(more);
             selector
         }),
-        max_skew: max_skew.unwrap_or(1).max(1),
-        min_domains: min_domains.unwrap_or(1).max(1),
+        max_skew: at_least_1(max_skew),
+        min_domains: at_least_1(min_domains),
         any_affinity: node_affinity_policy.as_deref() == Some("Ignore"),
         honors_taints: node_taints_policy.as_deref() == Some("Honor"),
     }

@@ -137,6 +137,14 @@ where
     Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
 }
 
+/// A moment that cannot be read is one that nobody has told. A kubelet may write one that the API server gives back with a year of five digits.
+pub(super) fn moment<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Timestamp>, D::Error> {
+    let text = Option::<String>::deserialize(deserializer)?;
+    Ok(text.and_then(|text| text.parse().ok()))
+}
+
 /// Makes a view usable with kube's `Api` and watcher.
 macro_rules! view_of {
     ($view:ty, $scope:ty, $group:literal, $version:literal, $kind:literal, $plural:literal) => {

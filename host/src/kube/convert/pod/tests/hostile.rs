@@ -1,7 +1,7 @@
 //! What somebody writes into a pod to act on the terminal of whoever reads of it.
 
 use super::*;
-use crate::kube::convert::disruption_budget_facts;
+use crate::kube::convert::{disruption_budget_facts, node_facts};
 
 /// The API server checks none of these.
 #[test]
@@ -111,4 +111,30 @@ fn s12_of_a_budget_that_asks_more_than_kproxide_looks_at_a_part_is_kept_and_it_c
     let kept = selector.match_expressions.iter();
     let kept: Vec<usize> = kept.map(|it| it.values.len()).collect();
     assert_eq!((selector.match_labels.len(), &kept[..]), (500, &[400][..]));
+}
+
+/// Of a kubelet, or of whoever may write a DaemonSet: what the API server gives back for `9999-12-31T23:59:59-12:00`.
+#[test]
+fn s12_a_moment_that_cannot_be_read_makes_no_object_unreadable() {
+    let moment = "10000-01-01T11:59:59Z";
+    let condition =
+        |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": moment});
+    let pod = facts(json!({"status": {
+        "startTime": moment,
+        "conditions": [condition("PodScheduled")],
+        "containerStatuses": [{"name": "c", "state": {"terminated": {"startedAt": moment}}}],
+    }}));
+    assert_eq!((pod.bound_since, pod.started), (None, true));
+    let created = "2026-01-01T00:00:00Z";
+    let node = json!({"metadata": {"creationTimestamp": created}, "status": {"conditions": [condition("Ready")]}});
+    let node = node_facts(&serde_json::from_value(node).unwrap());
+    assert_eq!(
+        (node.ready, node.ready_since.to_string().as_str()),
+        (true, created)
+    );
+    let metadata =
+        json!({"creationTimestamp": moment, "deletionTimestamp": moment, "labels": {"app": "a"}});
+    let set = json!({"spec": {"template": {"metadata": metadata}}});
+    let set = daemon_set_facts(&serde_json::from_value(set).unwrap());
+    assert_eq!(set.labels["app"], "a");
 }
