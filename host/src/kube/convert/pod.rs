@@ -142,8 +142,9 @@ fn has_safe_volumes(metadata: &ObjectMeta, volumes: &[PodVolumeView]) -> bool {
     let is_local = |volume: &&PodVolumeView| {
         volume.host_path.is_some() || volume.others.contains_key("emptyDir")
     };
+    let safe: BTreeSet<&str> = safe.split(',').map(str::trim).collect();
     let mut local = volumes.iter().filter(is_local);
-    local.all(|volume| safe.split(',').any(|name| name.trim() == volume.name))
+    local.all(|volume| safe.contains(&*volume.name))
 }
 
 /// The DaemonSet controller adds tolerations to the pods that it makes.
