@@ -11,7 +11,7 @@ mod policy;
 mod storage;
 
 pub(crate) use custom::CustomView;
-pub(super) use custom::fields;
+pub(super) use custom::{fields, is_too_deep};
 pub(super) use node::{NodeView, TaintView};
 pub(super) use pod::{
     AffinityView, ContainerView, PodAffinityView, PodSpecView, PodStatusView, PodTermView, PodView,
