@@ -226,6 +226,7 @@ impl Autoscaler {
             return None;
         }
         let started = Instant::now();
+        self.world.regroup();
         for delta in self
             .clusters
             .refresh(
@@ -480,7 +481,7 @@ impl Autoscaler {
                 }
                 self.reporter.forget_changed(&delta);
                 let news = is_news(&delta);
-                self.world.apply(delta);
+                self.world.receive(delta);
                 news
             }
             Change::Connection(cluster, connection) => {

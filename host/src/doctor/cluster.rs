@@ -177,7 +177,7 @@ impl Read {
             self.seen.note(&object);
             match changes(&object) {
                 Ok(changes) => changes.into_iter().for_each(|change| match change {
-                    Change::Delta(delta) => self.world.apply(delta),
+                    Change::Delta(delta) => self.world.receive(delta),
                     Change::Connection(cluster, Some(connection)) => {
                         self.connections.insert(cluster, connection);
                     }
@@ -186,6 +186,7 @@ impl Read {
                 Err(bad) => self.cannot_be_used(&object, bad.problem),
             }
         }
+        self.world.regroup();
     }
 
     fn cannot_be_used(&mut self, object: &Object, problem: String) {

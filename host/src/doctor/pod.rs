@@ -77,10 +77,11 @@ pub(super) async fn refusal(
         // What cannot be read has a finding of its own, or is no Node and no pod.
         for change in changes(object).unwrap_or_default() {
             if let Change::Delta(delta) = change {
-                world.apply(delta);
+                world.receive(delta);
             }
         }
     }
+    world.regroup();
     let pod = world.pod(&PodKey::new(namespace, name))?;
     let filters = Filters::of(&world);
     let mut nodes: BTreeMap<String, Vec<&str>> = BTreeMap::new();

@@ -22,8 +22,23 @@ use crate::args::Connection;
 
 /// A whole answer, a watch's first byte excepted, arrives within this time.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(30);
-/// A page of a list has at most 500 objects; etcd allows objects of 1.5 MB, but not many are so large.
-const BODY_BYTES_MAX: u64 = 128 << 20;
+/// Read, an answer takes several times as much memory. The largest object that etcd takes has 9 MB as JSON: 1.5 MB of `<`.
+const BODY_BYTES_MAX: u64 = 32 << 20;
+
+/// Objects per page of a list, as long as none is too large.
+pub(super) const PAGE: u32 = 500;
+
+/// The answer has more bytes than are read.
+#[derive(Debug, thiserror::Error)]
+#[error("the answer is larger than {BODY_BYTES_MAX} bytes")]
+struct TooLarge;
+
+/// With how many objects per page a list is to be asked for again that has failed so. `None`: fewer would not help.
+/// Whoever may make pods may make a page of pods as large as they like.
+pub(super) fn smaller_page(page: u32, error: &(dyn std::error::Error + 'static)) -> Option<u32> {
+    let mut sources = std::iter::successors(Some(error), |error| error.source());
+    (page > 1 && sources.any(|error| error.is::<TooLarge>())).then_some((page / 8).max(1))
+}
 
 /// Cheap to clone.
 #[derive(Clone)]
@@ -321,10 +336,7 @@ impl http_body::Body for BoundedBody {
             match left.checked_sub(length) {
                 Some(rest) => *left = rest,
                 None => {
-                    return Poll::Ready(Some(Err(format!(
-                        "the answer is larger than {BODY_BYTES_MAX} bytes"
-                    )
-                    .into())));
+                    return Poll::Ready(Some(Err(TooLarge.into())));
                 }
             }
         }

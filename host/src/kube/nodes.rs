@@ -22,6 +22,7 @@ use super::claims::{deletion, only_uid};
 use super::client::Client;
 use super::convert::node_facts;
 use super::error::{Deletion, Error};
+use super::pods::pages;
 use super::view::{NodeView, TaintView};
 
 const RESOURCE: &str = "nodes";
@@ -51,11 +52,7 @@ pub async fn get(client: &Client, node: &NodeName) -> Result<Option<NodeFacts>, 
 
 /// Every Node as it stands, by a quorum read.
 pub async fn list(client: &Client) -> Result<Vec<(NodeName, NodeFacts)>, Error> {
-    let found = client
-        .all::<NodeView>()
-        .list(&ListParams::default())
-        .await
-        .map_err(Error::of("list", RESOURCE, ""))?;
+    let found = pages::<NodeView>(client, ListParams::default(), RESOURCE).await?;
     let named = |node: &NodeView| {
         let name = node.metadata.name.as_deref().unwrap_or_default();
         (name.into(), node_facts(node))

@@ -4,13 +4,10 @@ use kproxide_planner::facts::{PodFacts, VolumeAttachmentFacts};
 use kproxide_planner::ids::{NodeName, PodKey};
 use kube::api::ListParams;
 
-use super::client::Client;
+use super::client::{Client, PAGE, smaller_page};
 use super::convert::{object_key, pod_facts, volume_attachment_facts};
 use super::error::Error;
 use super::view::{PodView, VolumeAttachmentView};
-
-/// Objects per page of a list.
-const PAGE: u32 = 500;
 
 /// The pods bound to a Node, by a quorum read, by namespace and name. Finished ones are among them.
 ///
@@ -51,7 +48,8 @@ pub async fn volumes_attached_to(
     Ok(attachments)
 }
 
-async fn pages<K>(
+/// All of a kind.
+pub(super) async fn pages<K>(
     client: &Client,
     params: ListParams,
     resource: &'static str,
@@ -60,13 +58,19 @@ where
     K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {
     let api = client.all::<K>();
-    let mut params = params.limit(PAGE);
+    let mut size = PAGE;
+    let mut params = params;
     let mut items = Vec::new();
     loop {
-        let page = api
-            .list(&params)
-            .await
-            .map_err(Error::of("list", resource, ""))?;
+        params.limit = Some(size);
+        let page = match api.list(&params).await {
+            Ok(page) => page,
+            Err(error) => {
+                size = smaller_page(size, &error)
+                    .ok_or_else(|| Error::of("list", resource, "")(error))?;
+                continue;
+            }
+        };
         items.extend(page.items);
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),

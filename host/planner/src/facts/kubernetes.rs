@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::storage::{PodClaim, VolumeNeed, VolumeWait};
+use super::too_many::TooMany;
 use crate::ids::{NodeName, Uid};
 use crate::resources::Resources;
 
@@ -152,6 +153,9 @@ pub struct PodTemplate {
     /// Fields of the spec that the planner does not evaluate yet, or a value that could not be read. A pending pod with any gets
     /// "not supported yet: FIELD"; one on a Node keeps that Node from going.
     pub unsupported: Vec<Arc<str>>,
+    /// It had more than kproxide looks at, and the surplus was forgotten: [`PodSpec::forget_surplus`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub too_many: Option<TooMany>,
 }
 
 impl Deref for PodSpec {

@@ -1,21 +1,21 @@
 //! Pods that ask for more than kproxide looks at. Each term costs time, with every pod and every place, and any namespace may ask for thousands of them.
 
-use std::fmt;
+use std::{fmt, mem};
 
 use serde::{Deserialize, Serialize};
 
 use super::kubernetes::{
-    LabelSelector, Namespaces, NodeSelectorTerm, PodSpec, PodTerm, Requirement,
+    LabelSelector, Namespaces, NodeSelectorTerm, PodSpec, PodTemplate, PodTerm, Requirement,
 };
 
 /// Terms of a pod about other pods.
 pub const MOST_TERMS: usize = 50;
 
-/// What the terms of a pod about Nodes and about other pods ask in all.
+/// What a pod asks of Nodes and about other pods in all.
 pub const MOST_REQUIREMENTS: usize = 500;
 
 /// What a pod has, and how much of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum TooMany {
     Terms(usize),
     Requirements(usize),
@@ -39,7 +39,7 @@ impl fmt::Display for TooMany {
             ),
             Self::Requirements(count) => write!(
                 f,
-                "{count} terms, requirements and values of affinity, topology spread and tolerations"
+                "{count} terms, requirements and values of affinity, topology spread, node selector, tolerations and host ports"
             ),
         }?;
         write!(
@@ -61,6 +61,9 @@ impl PodSpec {
 
     /// It is more than kproxide looks at.
     pub fn too_many(&self) -> Option<TooMany> {
+        if self.too_many.is_some() {
+            return self.too_many;
+        }
         let (terms, requirements) = (self.terms(), self.requirements());
         match terms > MOST_TERMS {
             true => Some(TooMany::Terms(terms)),
@@ -69,32 +72,36 @@ impl PodSpec {
         }
     }
 
-    /// Of a node affinity that is more than kproxide looks at, only so much is kept as shows it: an object may have a megabyte.
+    /// Of a pod with more than kproxide looks at, that is kept, and no more of what it asks than its room: an object may have a megabyte.
     pub fn forget_surplus(&mut self) {
-        if self.requirements() <= MOST_REQUIREMENTS {
+        let Some(too_many) = self.too_many() else {
             return;
-        }
-        let mut left = MOST_REQUIREMENTS + 1;
-        let mut is_kept = |term: &mut NodeSelectorTerm| {
-            let is_kept = left > 0;
-            left = left.saturating_sub(1);
-            for list in [&mut term.match_expressions, &mut term.match_fields] {
-                list.truncate(left);
-                for requirement in list {
-                    left = left.saturating_sub(1);
-                    requirement.values.truncate(left);
-                    left -= requirement.values.len();
-                }
-            }
-            is_kept
         };
-        self.preferred_node_affinity
-            .retain_mut(|it| is_kept(&mut it.preference));
-        self.preferred_node_affinity.shrink_to_fit();
-        if let Some(terms) = &mut self.node_affinity {
-            terms.retain_mut(is_kept);
-            terms.shrink_to_fit();
-        }
+        self.preferred_node_affinity = Vec::new();
+        self.preferred_neighbours = Vec::new();
+        let PodTemplate {
+            requests,
+            priority,
+            scheduler_name,
+            local_volumes,
+            empty_dir,
+            mut host_ports,
+            unsupported,
+            ..
+        } = mem::take(&mut **self);
+        host_ports.truncate(MOST_REQUIREMENTS);
+        host_ports.shrink_to_fit();
+        **self = PodTemplate {
+            requests,
+            priority,
+            scheduler_name,
+            local_volumes,
+            empty_dir,
+            host_ports,
+            unsupported,
+            too_many: Some(too_many),
+            ..PodTemplate::default()
+        };
     }
 
     fn requirements(&self) -> usize {
@@ -106,7 +113,9 @@ impl PodSpec {
         of_node.map(NodeSelectorTerm::size).sum::<usize>()
             + of_pods.chain(neighbours).map(PodTerm::size).sum::<usize>()
             + spreads.map(LabelSelector::size).sum::<usize>()
+            + self.node_selector.len()
             + self.tolerations.len()
+            + self.host_ports.len()
     }
 }
 

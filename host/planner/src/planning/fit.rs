@@ -169,17 +169,25 @@ fn taken<'a, 't>(
     spec: &'a PodSpec,
     mut ports: impl Iterator<Item = &'t HostPort>,
 ) -> Option<Misfit<'a>> {
-    let conflicts = |wanted: &HostPort, taken: &HostPort| {
-        let is_every = |port: &HostPort| *port.address == *HostPort::EVERY_ADDRESS;
-        wanted.port == taken.port
-            && wanted.protocol == taken.protocol
-            && (wanted.address == taken.address || is_every(wanted) || is_every(taken))
-    };
-    ports.find_map(|taken| {
-        let mut wanted = spec.host_ports.iter();
-        let wanted = wanted.find(|wanted| conflicts(wanted, taken))?;
-        Some(Misfit::HostPort(Cow::Borrowed(wanted)))
-    })
+    if spec.host_ports.is_empty() {
+        return None;
+    }
+    let wanted = ports.find_map(|taken| conflicting(&spec.host_ports, taken))?;
+    Some(Misfit::HostPort(Cow::Borrowed(wanted)))
+}
+
+/// The first of these ports, which are ascending, that cannot be had beside this one. A Node may have thousands.
+fn conflicting<'a>(wanted: &'a [HostPort], taken: &HostPort) -> Option<&'a HostPort> {
+    let order = |it: &HostPort| (it.port, &*it.protocol).cmp(&(taken.port, &*taken.protocol));
+    let wanted = &wanted[wanted.partition_point(|it| order(it).is_lt())..];
+    let wanted = &wanted[..wanted.partition_point(|it| order(it).is_eq())];
+    if *taken.address == *HostPort::EVERY_ADDRESS {
+        return wanted.first();
+    }
+    let at = |address: &str| wanted.binary_search_by(|it| (*it.address).cmp(address));
+    let of_every = at(HostPort::EVERY_ADDRESS).ok();
+    let found = of_every.into_iter().chain(at(&taken.address).ok()).min();
+    Some(&wanted[found?])
 }
 
 impl<'w> NodeProfile<'w> {

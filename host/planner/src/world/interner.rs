@@ -65,15 +65,17 @@ impl<T: Eq + Hash> Interner<T> {
         self.slot_mut(id).holders += 1;
     }
 
-    pub(crate) fn release(&mut self, id: Id) {
+    /// The value, if nobody holds it any more.
+    pub(crate) fn release(&mut self, id: Id) -> Option<T> {
         let slot = self.slot_mut(id);
         slot.holders -= 1;
-        if slot.holders == 0
-            && let Some(slot) = self.slots[id.index()].take()
-        {
-            self.ids.remove(&(hash(&slot.value), id));
-            self.free.push(id);
+        if slot.holders > 0 {
+            return None;
         }
+        let freed = self.slots[id.index()].take()?;
+        self.ids.remove(&(hash(&freed.value), id));
+        self.free.push(id);
+        Some(freed.value)
     }
 
     pub(crate) fn get(&self, id: Id) -> &T {

@@ -18,13 +18,14 @@ use std::sync::Arc;
 pub(crate) use interner::Id;
 use jiff::Timestamp;
 pub(crate) use pods::ShapeView;
+use pods::selectors;
 pub(crate) use views::PendingPods;
 pub use views::{NodeView, PodView};
 
 use crate::facts::{
     ClaimFacts, ClassFacts, ClusterFacts, DaemonSetFacts, Delta, DisruptionBudgetFacts, HostFacts,
-    InventoryFacts, Labels, LedgerEntry, LedgerFacts, OrphanLook, Phase, PodFacts, PodTemplate,
-    PolicyFacts, PolicyRef, PoolFacts, Shape, VolumeAttachmentFacts,
+    InventoryFacts, LabelSelector, Labels, LedgerEntry, LedgerFacts, OrphanLook, Phase, PodFacts,
+    PodTemplate, PolicyFacts, PolicyRef, PoolFacts, Shape, VolumeAttachmentFacts,
 };
 use crate::ids::{
     ClaimName, ClassName, ClusterName, InstanceTypeName, NodeName, ObjectKey, PodKey, PoolName,
@@ -62,6 +63,12 @@ pub struct World {
 
 impl World {
     pub fn apply(&mut self, delta: Delta) {
+        self.receive(delta);
+        self.regroup();
+    }
+
+    /// One of many changes. Whoever receives them calls [`Self::regroup`] before anybody plans.
+    pub fn receive(&mut self, delta: Delta) {
         if !self.is_old_news(&delta) {
             self.settled = None;
         }
@@ -69,14 +76,15 @@ impl World {
             Delta::Pod(key, facts) => self.set_pod(key, facts),
             Delta::Node(name, facts) => self.pods.set_node(name, facts),
             Delta::DaemonSet(key, facts) => {
-                if let Some(facts) = &facts {
-                    self.pods.read_terms(&facts.spec);
-                }
+                let old = self.daemon_sets.get(&key).into_iter();
+                let mut specs = old.chain(facts.as_deref()).map(|it| &it.spec);
+                self.pods.must_regroup |= specs.any(|it| selectors(it).next().is_some());
                 set(&mut self.daemon_sets, key, facts);
             }
             Delta::DisruptionBudget(key, facts) => {
+                let old = self.budgets.get(&key).map(|it| &it.selector);
+                self.pods.must_regroup |= old != facts.as_ref().map(|it| &it.selector);
                 set(&mut self.budgets, key, facts);
-                self.pods.project_on(keys_read(self.budgets.values()));
             }
             Delta::Namespace(name, labels) => set(&mut self.namespaces, name, labels),
             Delta::VolumeAttachment(name, facts) => {
@@ -131,6 +139,23 @@ impl World {
                 self.host = facts;
             }
         }
+    }
+
+    /// Which pods are alike depends on the labels that selectors read. If those are others now, every pod is looked at: not with each change, since
+    /// anybody may bring new ones with each of many pods.
+    pub fn regroup(&mut self) {
+        if !self.pods.must_regroup {
+            return;
+        }
+        let of_budgets = self.budgets.values().filter_map(|it| it.selector.as_ref());
+        let of_daemons = self.daemon_sets.values();
+        let of_daemons = of_daemons.flat_map(|it| selectors(&it.spec));
+        let of_pods = self.pods.specs.iter();
+        let of_pods = of_pods.flat_map(|(_, spec)| selectors(spec));
+        let all = of_budgets.chain(of_daemons).chain(of_pods);
+        let keys: BTreeSet<&str> = all.flat_map(LabelSelector::keys).collect();
+        let keys = keys.into_iter().map(str::to_owned).collect();
+        self.pods.project_on(keys);
     }
 
     fn set_pod(&mut self, key: PodKey, mut facts: Option<Box<PodFacts>>) {
@@ -220,10 +245,12 @@ impl World {
 
     /// What its pods have in common, in no order.
     pub(crate) fn shapes(&self) -> impl Iterator<Item = (Id, ShapeView<'_>)> {
+        debug_assert!(!self.pods.must_regroup, "received and not regrouped");
         self.pods.shapes()
     }
 
     pub(crate) fn pending(&self) -> Vec<(Shape, PendingPods<'_>)> {
+        debug_assert!(!self.pods.must_regroup, "received and not regrouped");
         self.pods.pending()
     }
 
@@ -442,14 +469,6 @@ fn set<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, value: Option<Box<V>>) {
 
 /// What is attached to each Node ([`VolumeNeed::attached`]), and the CSI drivers that did it.
 pub(crate) type Attached<'w> = BTreeMap<&'w NodeName, BTreeSet<(&'w Arc<str>, &'w Arc<str>)>>;
-
-/// The label keys that the budgets' selectors look at.
-fn keys_read<'a>(budgets: impl Iterator<Item = &'a DisruptionBudgetFacts>) -> BTreeSet<String> {
-    budgets
-        .filter_map(|budget| budget.selector.as_ref())
-        .flat_map(|selector| selector.keys().map(str::to_owned))
-        .collect()
-}
 
 #[cfg(test)]
 mod tests;

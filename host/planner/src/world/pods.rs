@@ -130,10 +130,10 @@ pub(crate) struct Pods {
     ending: BTreeSet<PodIx>,
     /// Pods that have no Node yet and wait for a scheduler whose pods are not served.
     of_others: ByShape,
-    /// The keys that selectors read: those of disruption budgets, and all that pods have had in their terms.
+    /// The keys that selectors read.
     projected: BTreeSet<String>,
-    budget_keys: BTreeSet<String>,
-    term_keys: BTreeSet<String>,
+    /// Selectors have come or gone, and perhaps read other keys.
+    pub(super) must_regroup: bool,
 }
 
 /// Whose pod it is.
@@ -142,10 +142,25 @@ enum Scheduler {
     Other,
 }
 
+/// By which a pod names other pods. Nobody looks at the terms of a pod that has too many.
+pub(super) fn selectors(spec: &PodSpec) -> impl Iterator<Item = &LabelSelector> {
+    let spec = Some(spec).filter(|spec| spec.terms() > 0 && spec.too_many().is_none());
+    spec.into_iter().flat_map(|spec| {
+        let terms = spec.pod_affinity.iter().chain(&spec.pod_anti_affinity);
+        let terms = terms.chain(spec.preferred_neighbours.iter().map(|one| &one.term));
+        let of_terms = terms.filter_map(|term| term.selector.as_ref());
+        of_terms.chain(spec.spread.iter().filter_map(|one| one.selector.as_ref()))
+    })
+}
+
 impl Pods {
     pub(crate) fn set_pod(&mut self, key: PodKey, facts: Option<Box<PodFacts>>) {
-        if let Some(facts) = &facts {
-            self.read_terms(&facts.spec);
+        if let Some(facts) = &facts
+            && !self.must_regroup
+        {
+            let mut selectors = selectors(&facts.spec);
+            let is_new = |key: &str| !self.projected.contains(key);
+            self.must_regroup = selectors.any(|it| it.keys().any(is_new));
         }
         if let Some(ix) = self.by_key.get(&key).copied() {
             self.unlink(ix);
@@ -228,7 +243,8 @@ impl Pods {
         let Some(pod) = pod else { return };
         let spec = self.shapes.get(pod.shape).spec;
         self.shapes.release(pod.shape);
-        self.specs.release(spec);
+        let freed = self.specs.release(spec);
+        self.must_regroup |= freed.is_some_and(|spec| selectors(&spec).next().is_some());
         self.labels.release(pod.labels);
         if let Some(owner) = pod.owner {
             self.owners.release(owner);
@@ -399,46 +415,32 @@ impl Pods {
         }
     }
 
-    /// Which label keys budgets read from now on.
-    pub(crate) fn project_on(&mut self, keys: BTreeSet<String>) {
-        self.budget_keys = keys;
-        self.project();
-    }
-
-    /// Few templates bring a key that none before has read.
-    pub(crate) fn read_terms(&mut self, spec: &PodSpec) {
-        let terms = spec.pod_affinity.iter().chain(&spec.pod_anti_affinity);
-        let terms = terms.chain(spec.preferred_neighbours.iter().map(|one| &one.term));
-        let of_terms = terms.filter_map(|term| term.selector.as_ref());
-        let of_spread = spec.spread.iter().filter_map(|one| one.selector.as_ref());
-        let mut keys = of_terms.chain(of_spread).flat_map(LabelSelector::keys);
-        if keys.clone().all(|key| self.term_keys.contains(key)) {
-            return;
-        }
-        self.term_keys.extend(keys.by_ref().map(str::to_owned));
-        self.project();
-    }
-
-    /// This changes rarely, and then all shapes are computed again.
-    fn project(&mut self) {
-        let keys = self.budget_keys.union(&self.term_keys).cloned().collect();
+    /// From now on selectors read these labels.
+    pub(super) fn project_on(&mut self, keys: BTreeSet<String>) {
+        self.must_regroup = false;
         if keys == self.projected {
             return;
         }
         self.projected = keys;
         let all: Vec<PodIx> = self.by_key.values().copied().collect();
         for ix in all {
+            let pod = self.pods[ix.0 as usize].as_ref();
+            let pod = pod.expect("an indexed pod exists");
+            let old = self.shapes.get(pod.shape);
+            let labels = project(self.labels.get(pod.labels), &self.projected);
+            if labels == old.labels {
+                continue;
+            }
+            let new = ShapeKey {
+                namespace: old.namespace.clone(),
+                spec: old.spec,
+                labels,
+            };
             self.unlink(ix);
-            let pod = self.pods[ix.0 as usize]
-                .as_mut()
-                .expect("an indexed pod exists");
-            let old = self.shapes.get(pod.shape).clone();
-            let shape = self.shapes.hold(ShapeKey {
-                labels: project(self.labels.get(pod.labels), &self.projected),
-                ..old
-            });
-            self.shapes.release(pod.shape);
-            pod.shape = shape;
+            let new = self.shapes.hold(new);
+            let pod = self.pods[ix.0 as usize].as_mut();
+            let old = std::mem::replace(&mut pod.expect("it is there").shape, new);
+            self.shapes.release(old);
             self.link(ix);
         }
     }

@@ -136,30 +136,30 @@ impl<'de> Deserialize<'de> for World {
             decorations: decorations.map(|memo| (memo.key(), memo)).collect(),
             ..World::default()
         };
-        world.apply(Delta::Host(read.host));
+        world.receive(Delta::Host(read.host));
         for (key, budget) in read.disruption_budgets {
-            world.apply(Delta::DisruptionBudget(key, Some(Box::new(budget))));
+            world.receive(Delta::DisruptionBudget(key, Some(Box::new(budget))));
         }
         for (key, facts) in read.volume_claims {
-            world.apply(Delta::VolumeClaim(key, Some(Box::new(facts))));
+            world.receive(Delta::VolumeClaim(key, Some(Box::new(facts))));
         }
         for (name, facts) in read.volumes {
-            world.apply(Delta::Volume(name.to_string(), Some(Box::new(facts))));
+            world.receive(Delta::Volume(name.to_string(), Some(Box::new(facts))));
         }
         for (name, facts) in read.storage_classes {
-            world.apply(Delta::StorageClass(name.to_string(), Some(Box::new(facts))));
+            world.receive(Delta::StorageClass(name.to_string(), Some(Box::new(facts))));
         }
         for (name, facts) in read.csi_drivers {
-            world.apply(Delta::CsiDriver(name.to_string(), Some(Box::new(facts))));
+            world.receive(Delta::CsiDriver(name.to_string(), Some(Box::new(facts))));
         }
         for (name, facts) in read.csi_nodes {
-            world.apply(Delta::CsiNode(name, Some(Box::new(facts))));
+            world.receive(Delta::CsiNode(name, Some(Box::new(facts))));
         }
         for (key, facts) in read.storage_capacities {
-            world.apply(Delta::StorageCapacity(key, Some(Box::new(facts))));
+            world.receive(Delta::StorageCapacity(key, Some(Box::new(facts))));
         }
         for (name, node) in read.nodes {
-            world.apply(Delta::Node(name, Some(Box::new(node))));
+            world.receive(Delta::Node(name, Some(Box::new(node))));
         }
         for (key, pod) in read.pods {
             let spec = read.specs.get(pod.spec).ok_or_else(|| {
@@ -170,8 +170,9 @@ impl<'de> Deserialize<'de> for World {
             })?;
             let spec = PodSpec::clone(spec);
             let facts = PodFacts { spec, ..pod.facts };
-            world.apply(Delta::Pod(key, Some(Box::new(facts))));
+            world.receive(Delta::Pod(key, Some(Box::new(facts))));
         }
+        world.regroup();
         Ok(world)
     }
 }

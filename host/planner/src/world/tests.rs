@@ -2,9 +2,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::facts::{
-    CsiDriverFacts, LabelSelector, NO_PROVISIONER, NodeFacts, Operator, PodClaim, PodFacts,
-    PodPhase, READ_WRITE_ONCE_POD, Requirement, StorageCapacityFacts, StorageClassFacts,
-    VolumeClaimFacts, VolumeFacts, VolumeTraits,
+    CsiDriverFacts, LabelSelector, NO_PROVISIONER, Namespaces, NodeFacts, Operator, PodClaim,
+    PodFacts, PodPhase, PodTerm, READ_WRITE_ONCE_POD, Requirement, StorageCapacityFacts,
+    StorageClassFacts, VolumeClaimFacts, VolumeFacts, VolumeTraits,
 };
 use crate::fixtures::{NOW, Scene, at, labels, node, owner, pending_pod, running_pod, spec};
 use crate::resources::Resources;
@@ -427,4 +427,42 @@ fn pods_of_one_template_share_it_although_each_has_a_claim() {
     let data = serde_json::to_value(&**a).unwrap();
     assert_eq!(data["requests"]["milli_cores"], 1000);
     assert_eq!(data.get("template"), None);
+}
+
+/// Any pod may bring labels that nobody has read before: 300 of them at once must not have all pods looked at 300 times.
+#[test]
+fn s12_pods_are_grouped_once_for_many_changes_and_what_nobody_reads_is_forgotten() {
+    let mut scene = Scene::default();
+    scene.pending("web", 10, spec("cpu=1"));
+    for (index, pod) in scene.pods.values_mut().enumerate() {
+        pod.labels = labels(&format!("app=web index={index}"));
+    }
+    let reading = |key: &str| {
+        let mut facts = pending_pod(spec("cpu=1"));
+        facts.spec.pod_anti_affinity = vec![PodTerm {
+            topology_key: "zone".into(),
+            selector: Some(LabelSelector {
+                match_labels: labels(&format!("{key}=x")),
+                match_expressions: vec![],
+            }),
+            namespaces: Namespaces::Own,
+        }];
+        boxed(Some(facts))
+    };
+    let key = PodKey::new("default", "reader");
+    let mut world = scene.world();
+    world.receive(Delta::Pod(key.clone(), reading("index")));
+    assert_eq!(world.shape_count(), 2, "not yet");
+    world.regroup();
+    assert_eq!(world.shape_count(), 11);
+    for index in 0..300 {
+        world.receive(Delta::Pod(key.clone(), reading(&format!("key-{index}"))));
+    }
+    assert_eq!(world.shape_count(), 11, "not yet");
+    world.regroup();
+    assert_eq!(world.shape_count(), 2, "nobody reads the index any more");
+    world.apply(Delta::Pod(key.clone(), reading("index")));
+    assert_eq!(world.shape_count(), 11);
+    world.apply(Delta::Pod(key, None));
+    assert_eq!(world.shape_count(), 1);
 }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use kproxide_planner::facts::{
-    DisruptionBudgetFacts, LabelSelector, NodeFacts, Taint, TaintEffect, VolumeAttachmentFacts,
+    DisruptionBudgetFacts, LabelSelector, MOST_REQUIREMENTS, NodeFacts, Requirement, Taint,
+    TaintEffect, VolumeAttachmentFacts,
 };
 use kproxide_planner::ids::Uid;
 use kproxide_planner::resources::Resources;
@@ -78,12 +79,23 @@ pub(in crate::kube) fn disruption_budget_facts(
     }
 }
 
-/// A requirement of a later Kubernetes is left out: the budget then covers more pods, which keeps Nodes rather than loses pods.
+/// A requirement of a later Kubernetes is left out, and what is more than kproxide looks at: the budget then covers more pods, which keeps Nodes rather
+/// than loses pods.
 fn selector_facts(selector: &SelectorView) -> LabelSelector {
+    let labels = selector.match_labels.iter().take(MOST_REQUIREMENTS);
+    let mut left = MOST_REQUIREMENTS;
+    let mut has_room = |requirement: &Requirement| {
+        let rest = left.checked_sub(1 + requirement.values.len());
+        left = rest.unwrap_or(left);
+        rest.is_some()
+    };
     let expressions = selector.match_expressions.iter();
+    let expressions = expressions.filter_map(requirement_facts);
     LabelSelector {
-        match_labels: selector.match_labels.clone(),
-        match_expressions: expressions.filter_map(requirement_facts).collect(),
+        match_labels: labels
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect(),
+        match_expressions: expressions.filter(|it| has_room(it)).collect(),
     }
 }
 

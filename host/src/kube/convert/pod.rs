@@ -4,13 +4,14 @@ mod affinity;
 mod neighbours;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::sync::Arc;
 
 use kproxide_planner::eviction::{Protection, protection};
 use kproxide_planner::facts::{
-    DaemonSetFacts, HostPort, LabelSelector, Labels, Namespaces, Operator, Owner, PodFacts,
-    PodPhase, PodSpec, PodTemplate, PodTerm, Requirement, SpreadConstraint, TaintEffect,
-    Toleration,
+    DaemonSetFacts, HostPort, LabelSelector, Labels, MOST_REQUIREMENTS, Namespaces, Operator,
+    Owner, PodClaim, PodFacts, PodPhase, PodSpec, PodTemplate, PodTerm, Requirement,
+    SpreadConstraint, TaintEffect, Toleration,
 };
 use kproxide_planner::ids::{NodeName, PodKey, Uid};
 use kproxide_planner::keys;
@@ -51,6 +52,9 @@ pub(in crate::kube) fn pod_facts(pod: &PodView) -> PodFacts {
         pod_spec.local_volumes = false;
         pod_spec.empty_dir = false;
     }
+    let mut labels = metadata.labels.clone().unwrap_or_default();
+    let mut claims = pod_claims(super::name(metadata), &spec.volumes);
+    forget_surplus(&mut labels, &mut claims, &mut pod_spec);
     let karpenters = annotation(metadata, keys::KARPENTER_DO_NOT_DISRUPT);
     let start = status.start_time.unwrap_or_else(|| created(metadata));
     let karpenters = protection(karpenters, start);
@@ -97,9 +101,36 @@ pub(in crate::kube) fn pod_facts(pod: &PodView) -> PodFacts {
         },
         safe_to_evict: safe_to_evict == Some("true"),
         on_completion: safe_to_evict == Some("on-completion"),
-        labels: metadata.labels.clone().unwrap_or_default(),
-        claims: pod_claims(super::name(metadata), &spec.volumes),
+        labels,
+        claims,
         spec: pod_spec,
+    }
+}
+
+/// The API server takes any number of these. A pod with more than kproxide looks at is not planned for, and keeps its Node.
+fn forget_surplus(labels: &mut Labels, claims: &mut Vec<PodClaim>, spec: &mut PodSpec) {
+    let most = MOST_REQUIREMENTS;
+    let mut surplus = Vec::new();
+    if labels.len() > most {
+        *labels = mem::take(labels).into_iter().take(most).collect();
+        surplus.push("metadata.labels");
+    }
+    if claims.len() > most {
+        claims.truncate(most);
+        claims.shrink_to_fit();
+        surplus.push("spec.volumes");
+    }
+    if spec.requests.extended.len() > most {
+        let extended = &mut spec.requests.extended;
+        *extended = mem::take(extended).into_iter().take(most).collect();
+        surplus.push("spec.containers.resources.requests");
+    }
+    if !surplus.is_empty() {
+        let fields = surplus
+            .iter()
+            .map(|field| Arc::from(format!("{field}: more than {most}")));
+        spec.unsupported.extend(fields);
+        spec.unsupported.sort();
     }
 }
 
@@ -111,8 +142,9 @@ fn has_safe_volumes(metadata: &ObjectMeta, volumes: &[PodVolumeView]) -> bool {
     let is_local = |volume: &&PodVolumeView| {
         volume.host_path.is_some() || volume.others.contains_key("emptyDir")
     };
+    let safe: BTreeSet<&str> = safe.split(',').map(str::trim).collect();
     let mut local = volumes.iter().filter(is_local);
-    local.all(|volume| safe.split(',').any(|name| name.trim() == volume.name))
+    local.all(|volume| safe.contains(&*volume.name))
 }
 
 /// The DaemonSet controller adds tolerations to the pods that it makes.
@@ -143,8 +175,10 @@ pub(in crate::kube) fn daemon_set_facts(set: &DaemonSetView) -> DaemonSetFacts {
                 effect: Some(effect),
             }),
     );
+    let mut labels = labels.cloned().unwrap_or_default();
+    forget_surplus(&mut labels, &mut Vec::new(), &mut spec);
     DaemonSetFacts {
-        labels: labels.cloned().unwrap_or_default(),
+        labels,
         spec,
         csi_drivers: template.volumes.iter().filter_map(socket_of).collect(),
     }
@@ -264,6 +298,7 @@ fn pod_spec_facts(spec: &PodSpecView, labels: Option<&Labels>, status: &PodStatu
         pod_anti_affinity,
         spread,
         unsupported: unsupported.sorted(),
+        too_many: None,
     };
     let mut spec = PodSpec {
         template: template.into(),
@@ -463,6 +498,11 @@ fn spread_facts(
         node_taints_policy,
         match_label_keys,
     } = constraint;
+    let at_least_1 = |number: &Option<i64>| {
+        number
+            .and_then(|it| u32::try_from(it).ok())
+            .map_or(1, |it| it.max(1))
+    };
     let field = "spec.topologySpreadConstraints.labelSelector";
     let selector = selector_facts(field, label_selector.as_ref(), unsupported);
     SpreadConstraint {
@@ -472,8 +512,8 @@ fn spread_facts(
             selector.match_expressions.extend(more);
             selector
         }),
-        max_skew: max_skew.unwrap_or(1).max(1),
-        min_domains: min_domains.unwrap_or(1).max(1),
+        max_skew: at_least_1(max_skew),
+        min_domains: at_least_1(min_domains),
         any_affinity: node_affinity_policy.as_deref() == Some("Ignore"),
         honors_taints: node_taints_policy.as_deref() == Some("Honor"),
     }

@@ -9,11 +9,8 @@ use tokio::time::timeout;
 use super::Object;
 use crate::chain::chain;
 use crate::foreign;
-use crate::kube::client::Client;
+use crate::kube::client::{Client, PAGE, smaller_page};
 use crate::kube::watch::Kind;
-
-/// Objects in one page of a list.
-const PAGE: usize = 500;
 
 /// What a plan needs beyond the kinds that are watched: what makes pods, and what the API server fills them in from.
 const OTHERS: [&str; 9] = [
@@ -100,9 +97,16 @@ pub async fn each(
 async fn all(client: &Client, path: &str) -> Result<Vec<Object>, kube::Error> {
     let mut objects = Vec::new();
     let mut next = String::new();
+    let mut size = PAGE;
     loop {
-        let uri = format!("{path}?limit={PAGE}&continue={next}");
-        let mut page: Value = client.get(&uri).await?;
+        let uri = format!("{path}?limit={size}&continue={next}");
+        let mut page: Value = match client.get(&uri).await {
+            Ok(page) => page,
+            Err(error) => {
+                size = smaller_page(size, &error).ok_or(error)?;
+                continue;
+            }
+        };
         let kind = page["kind"].as_str().unwrap_or_default();
         let kind = kind.strip_suffix("List").unwrap_or(kind).to_owned();
         let version = page["apiVersion"].clone();

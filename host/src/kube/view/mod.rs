@@ -11,7 +11,7 @@ mod policy;
 mod storage;
 
 pub(crate) use custom::CustomView;
-pub(super) use custom::fields;
+pub(super) use custom::{fields, is_too_deep};
 pub(super) use node::{NodeView, TaintView};
 pub(super) use pod::{
     AffinityView, ContainerView, PodAffinityView, PodSpecView, PodStatusView, PodTermView, PodView,
@@ -135,6 +135,14 @@ where
     T: Default + Deserialize<'de>,
 {
     Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// A moment that cannot be read is one that nobody has told. A kubelet may write one that the API server gives back with a year of five digits.
+pub(super) fn moment<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Timestamp>, D::Error> {
+    let text = Option::<String>::deserialize(deserializer)?;
+    Ok(text.and_then(|text| text.parse().ok()))
 }
 
 /// Makes a view usable with kube's `Api` and watcher.

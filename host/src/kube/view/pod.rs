@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::policy::SelectorView;
-use super::{narrow_meta, or_default, view_of};
+use super::{moment, narrow_meta, or_default, view_of};
 use crate::kube::crd::Amount;
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -29,6 +29,7 @@ view_of!(PodView, NamespaceResourceScope, "", "v1", "Pod", "pods");
 #[serde(rename_all = "camelCase", default)]
 pub(in crate::kube) struct PodStatusView {
     pub(in crate::kube) phase: Option<String>,
+    #[serde(deserialize_with = "moment")]
     pub(in crate::kube) start_time: Option<Timestamp>,
     pub(in crate::kube) nominated_node_name: Option<String>,
     #[serde(deserialize_with = "or_default")]
@@ -63,7 +64,7 @@ pub(in crate::kube) struct ContainerStateView {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct TerminatedView {
-    started_at: Option<Timestamp>,
+    started_at: Option<IgnoredAny>,
 }
 
 impl ContainerStateView {
@@ -94,6 +95,7 @@ pub(in crate::kube) struct ConditionView {
     pub(in crate::kube) kind: String,
     pub(in crate::kube) status: String,
     pub(in crate::kube) reason: Option<String>,
+    #[serde(deserialize_with = "moment")]
     pub(in crate::kube) last_transition_time: Option<Timestamp>,
 }
 
@@ -190,8 +192,8 @@ pub(in crate::kube) struct SpreadView {
     pub(in crate::kube) topology_key: String,
     pub(in crate::kube) when_unsatisfiable: Option<String>,
     pub(in crate::kube) label_selector: Option<SelectorView>,
-    pub(in crate::kube) max_skew: Option<u32>,
-    pub(in crate::kube) min_domains: Option<u32>,
+    pub(in crate::kube) max_skew: Option<i64>,
+    pub(in crate::kube) min_domains: Option<i64>,
     pub(in crate::kube) node_affinity_policy: Option<String>,
     pub(in crate::kube) node_taints_policy: Option<String>,
     #[serde(deserialize_with = "or_default")]

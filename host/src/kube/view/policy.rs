@@ -37,10 +37,17 @@ pub(in crate::kube) struct DaemonSetSpecView {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(in crate::kube) struct PodTemplateView {
-    #[serde(deserialize_with = "narrow_meta")]
-    pub(in crate::kube) metadata: ObjectMeta,
+    #[serde(deserialize_with = "or_default")]
+    pub(in crate::kube) metadata: TemplateMetaView,
     #[serde(deserialize_with = "or_default")]
     pub(in crate::kube) spec: PodSpecView,
+}
+
+/// The rest of it anybody may write as they like, the times too.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::kube) struct TemplateMetaView {
+    pub(in crate::kube) labels: Option<BTreeMap<String, String>>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -18,7 +18,7 @@ use crate::kube::crd::{LEDGER_NAME, Ledger, NodeClaim, NodeClass, NodePool, Prox
 use crate::kube::view::{
     CsiDriverView, CsiNodeView, CustomView, DaemonSetView, DisruptionBudgetView, NamespaceView,
     NodeView, PodView, StorageCapacityView, StorageClassView, VolumeAttachmentView,
-    VolumeClaimView, VolumeView,
+    VolumeClaimView, VolumeView, is_too_deep,
 };
 
 /// An object as a watch delivers it.
@@ -248,16 +248,21 @@ impl Watched for CustomView<Ledger> {
 
 /// The specification as far as it can be read, and what is wrong with it. `least` is the smallest one that can be read at all.
 fn read_spec<S: DeserializeOwned>(spec: &Map<String, Value>, least: Value) -> (S, Option<String>) {
+    let fields = spec.clone().into_iter();
+    let (deep, spec): (Map<_, _>, Map<_, _>) = fields.partition(|(_, value)| is_too_deep(value));
+    let deep = deep.keys();
+    let mut problems: Vec<_> = deep
+        .map(|field| format!("spec.{field}: it is nested too deep"))
+        .collect();
     let whole = match serde_json::from_value::<S>(Value::Object(spec.clone())) {
-        Ok(read) => return (read, None),
+        Ok(read) => return (read, (!problems.is_empty()).then(|| problems.join("; "))),
         Err(whole) => whole.to_string(),
     };
     // One field at a time onto what can be read: the one that cannot be is named.
     let mut readable = least;
-    let mut problems = Vec::new();
     for (field, value) in spec {
         let mut with = readable.clone();
-        with[field] = value.clone();
+        with[&field] = value;
         match serde_json::from_value::<S>(with.clone()) {
             Ok(_) => readable = with,
             Err(problem) => problems.push(format!("spec.{field}: {problem}")),
@@ -300,6 +305,31 @@ mod tests {
     fn a_field_that_is_missing_is_named() {
         let (_, problem) = read_spec::<NodePoolSpec>(&object(json!({})), json!({"nodeClass": ""}));
         assert_eq!(problem.unwrap(), "spec: missing field `nodeClass`");
+    }
+
+    #[test]
+    fn s12_settings_that_are_nested_too_deep_are_a_problem_of_their_pool_alone() {
+        let deep = format!("{}1{}", r#"{"a":"#.repeat(140), "}".repeat(140));
+        let policies = format!(r#"{{"hostSelection":{{"settings":{deep}}}}}"#);
+        let list = format!(
+            r#"{{"kind":"NodePoolList","apiVersion":"kproxide.dev/v1","metadata":{{}},"items":[
+                {{"metadata":{{"name":"a"}},"spec":{{"nodeClass":"c","weight":7,"policies":{policies}}}}},
+                {{"metadata":{{"name":"b"}},"spec":{{"nodeClass":"c","weight":7}}}}]}}"#
+        );
+        let list: kube::core::ObjectList<CustomView<NodePool>> =
+            serde_json::from_str(&list).unwrap();
+        let [a, b] = [0, 1].map(|index| {
+            let changes = Watched::changes("p", list.items.get(index)).unwrap();
+            match &changes[..] {
+                [Change::Delta(Delta::Pool(_, Some(facts)))] => {
+                    (facts.weight, facts.problem.clone())
+                }
+                other => panic!("{other:?}"),
+            }
+        });
+        let problem = "spec.policies: it is nested too deep";
+        assert_eq!(a, (7, Some(problem.to_owned())));
+        assert!(b.0 == 7 && b.1.as_deref() != Some(problem), "{b:?}");
     }
 
     #[test]

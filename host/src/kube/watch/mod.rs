@@ -21,7 +21,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::client::Client;
+use super::client::{Client, PAGE, smaller_page};
 use super::convert::{ClusterConnection, Unreadable, decoded, object_key};
 use super::crd::{Ledger, NodeClaim, NodeClass, NodePool, ProxmoxCluster};
 use super::view::{
@@ -227,7 +227,8 @@ async fn run<K: Watched>(client: Client, reports: mpsc::Sender<Report>) {
     loop {
         // Begins again with a list. After a failure, a watch alone would show only with the next change that it works
         // again. After an expiry there is no version to watch from.
-        let events = watcher(client.all::<K>(), K::selection(watcher::Config::default()));
+        let config = watcher::Config::default().page_size(follower.page);
+        let events = watcher(client.all::<K>(), K::selection(config));
         let (client, path) = (client.clone(), path.clone());
         let events = events.inspect(move |event| {
             if let Ok(Event::Apply(object) | Event::Delete(object)) = event
@@ -252,6 +253,8 @@ struct Follower {
     reports: mpsc::Sender<Report>,
     known: Known,
     backoff: Backoff,
+    /// Objects per page of its lists.
+    page: u32,
     failing: bool,
     synced: bool,
 }
@@ -262,6 +265,7 @@ impl Follower {
             reports,
             known: Known::default(),
             backoff: Backoff::default(),
+            page: PAGE,
             failing: false,
             synced: false,
         }
@@ -317,7 +321,10 @@ impl Follower {
             }
             self.failing = true;
             self.send(Report::Failed(K::KIND, chain(&error))).await?;
-            tokio::time::sleep(self.backoff.next_delay()).await;
+            match smaller_page(self.page, &error) {
+                Some(page) => self.page = page,
+                None => tokio::time::sleep(self.backoff.next_delay()).await,
+            }
             break;
         }
         Ok(())

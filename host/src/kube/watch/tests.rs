@@ -341,3 +341,61 @@ async fn f60_f112_what_a_watch_has_shown_is_not_removed_by_an_older_list() {
         ["+a", "synced", "+b", "failed", "+a", "-b", "recovered"]
     );
 }
+
+/// 40 pods of a megabyte: more in one page than is read.
+#[tokio::test(start_paused = true)]
+async fn s12_fewer_pods_are_listed_at_once_where_they_are_large() {
+    let asked = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let limits = asked.clone();
+    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        let limits = limits.clone();
+        async move {
+            if query.contains("watch=true") {
+                std::future::pending::<()>().await;
+            }
+            let number = |key: &str| -> Option<usize> {
+                let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+                pairs.find(|(name, _)| *name == key)?.1.parse().ok()
+            };
+            let (first, limit) = (number("continue").unwrap_or(0), number("limit").unwrap());
+            limits.lock().unwrap().push(limit);
+            let end = 40.min(first + limit);
+            let items = (first..end).map(|pod| json!({
+                "metadata": {"name": format!("p{pod}"), "namespace": "shop", "uid": pod.to_string()},
+                "spec": {"containers": [{"name": "c", "env": [{"name": "LARGE", "value": "x".repeat(1 << 20)}]}]},
+            }));
+            let items: Vec<_> = items.collect();
+            let next = if end < 40 {
+                end.to_string()
+            } else {
+                String::new()
+            };
+            let metadata = json!({"resourceVersion": "9", "continue": next});
+            let list = json!({"kind": "PodList", "apiVersion": "v1", "metadata": metadata, "items": items});
+            Ok::<_, tower::BoxError>(http::Response::new(kube::client::Body::from(
+                list.to_string().into_bytes(),
+            )))
+        }
+    });
+    let started = Instant::now();
+    let (sender, mut receiver) = mpsc::channel(64);
+    let synced = async {
+        let mut pods = 0;
+        loop {
+            match receiver.recv().await.unwrap() {
+                Report::Changes(_, changes) => pods += changes.len(),
+                Report::Synced(_) => return pods,
+                Report::Failed(_, problem) => assert!(problem.contains("larger"), "{problem}"),
+                Report::Recovered(_) => {}
+            }
+        }
+    };
+    let pods = tokio::select! {
+        () = run::<PodView>(Client::from_service(service), sender) => panic!("it never ends"),
+        pods = synced => pods,
+    };
+    assert_eq!((pods, started.elapsed().as_secs()), (40, 0));
+    let asked = asked.lock().unwrap();
+    assert_eq!(asked[..], [500, 62, 7, 7, 7, 7, 7, 7]);
+}

@@ -7,7 +7,8 @@ use super::*;
 use crate::eviction::Blocker;
 use crate::facts::{
     LabelSelector, MOST_REQUIREMENTS, MOST_TERMS, Namespaces, NodeSelectorTerm, Operator, PodSpec,
-    PodTerm, PreferredTerm, Requirement, TooMany,
+    PodTerm, PreferredNeighbours, PreferredTerm, Requirement, SpreadConstraint, Toleration,
+    TooMany,
 };
 use crate::planning::topology::{MOST_STEPS, Turns, steps};
 use crate::reasons::Kept;
@@ -210,15 +211,96 @@ fn s12_a_large_selector_takes_more_steps_than_a_small_one() {
     assert!((1..10).contains(&later(400)), "{}", later(400));
 }
 
+/// A pod that asks for so much of one kind, of each kind that there is.
+fn asking_much() -> Vec<PodSpec> {
+    let many = 20_000;
+    let keys = || (0..many).map(|number| format!("key-{number}"));
+    let selector = LabelSelector {
+        match_expressions: keys()
+            .flat_map(|key| unlike(key).match_expressions)
+            .collect(),
+        ..LabelSelector::default()
+    };
+    let term = |selector: &LabelSelector| PodTerm {
+        topology_key: "zone".into(),
+        selector: Some(selector.clone()),
+        namespaces: Namespaces::Own,
+    };
+    let small = LabelSelector::default();
+    let spread = |selector: &LabelSelector| SpreadConstraint {
+        selector: Some(selector.clone()),
+        ..SpreadConstraint::default()
+    };
+    let liked = |selector: &LabelSelector| PreferredNeighbours {
+        weight: 1,
+        term: term(selector),
+        is_spread: false,
+    };
+    let asks: [&dyn Fn(&mut PodSpec); 14] = [
+        &|it| it.node_affinity = Some(keys().map(unlike).collect()),
+        &|it| {
+            let mut wide = unlike("key".to_owned());
+            wide.match_expressions[0].values = vec!["x".into(); many];
+            it.node_affinity = Some(vec![wide]);
+        },
+        &|it| {
+            let terms = keys().map(unlike).map(|preference| PreferredTerm {
+                weight: 1,
+                preference,
+            });
+            it.preferred_node_affinity = terms.collect();
+        },
+        &|it| it.node_selector = keys().map(|key| (key, String::new())).collect(),
+        &|it| it.tolerations = vec![Toleration::default(); many],
+        &|it| {
+            let ports = (1..many as u16).map(|port| host_port(&format!("{port}/TCP")));
+            it.host_ports = ports.collect();
+        },
+        &|it| it.pod_affinity = vec![term(&small); many],
+        &|it| it.pod_affinity = vec![term(&selector)],
+        &|it| it.pod_anti_affinity = vec![term(&small); many],
+        &|it| it.pod_anti_affinity = vec![term(&selector)],
+        &|it| it.spread = vec![spread(&small); many],
+        &|it| it.spread = vec![spread(&selector)],
+        &|it| it.preferred_neighbours = vec![liked(&small); many],
+        &|it| it.preferred_neighbours = vec![liked(&selector)],
+    ];
+    let specs = asks.iter().map(|asks| {
+        let mut spec = spec("cpu=1 memory=1Gi");
+        asks(&mut spec);
+        spec
+    });
+    specs.collect()
+}
+
 #[test]
-fn s12_of_a_node_affinity_that_nobody_looks_at_only_so_much_is_kept_as_shows_it() {
-    for (terms, values) in [(20_000, 1), (1, 20_000), (100, 100)] {
-        let mut wide = unlike("key".to_owned());
-        wide.match_expressions[0].values = vec!["x".into(); values];
-        let mut spec = spec("cpu=1");
-        spec.node_affinity = Some(vec![wide; terms]);
+fn s12_of_what_nobody_looks_at_only_how_much_it_was_is_kept_and_what_the_pod_requests() {
+    for (index, mut spec) in asking_much().into_iter().enumerate() {
+        let too_many = spec.too_many();
+        assert!(too_many.is_some(), "{index}");
         spec.forget_surplus();
-        let expected = TooMany::Requirements(MOST_REQUIREMENTS + 1);
-        assert_eq!(spec.too_many(), Some(expected), "{terms} × {values}");
+        assert_eq!(spec.too_many(), too_many, "{index}");
+        assert_eq!(spec.requests, super::spec("cpu=1 memory=1Gi").requests);
+        let size = serde_json::to_string(&spec).unwrap().len();
+        assert!(size < 40_000, "{index}: {size}");
+    }
+}
+
+#[test]
+fn s12_a_pod_that_has_too_much_keeps_its_node_after_the_surplus_is_forgotten() {
+    for (index, mut spec) in asking_much().into_iter().enumerate() {
+        let too_many = spec.too_many().expect("much");
+        spec.forget_surplus();
+        let mut scene = idle();
+        let node = scene.nodes.keys().next().cloned().expect("idle has a Node");
+        scene.running("much", 1, node.as_str(), spec);
+        let plan = scene.plan();
+        let mut rows = plan.report.nodes.iter();
+        let row = rows.find(|row| row.node == node).expect("a row");
+        assert!(
+            matches!(&row.outcome, NodeOutcome::Kept(Kept::Pod(_, Blocker::TooMany(what))) if *what == too_many),
+            "{index}: {:?}",
+            row.outcome
+        );
     }
 }

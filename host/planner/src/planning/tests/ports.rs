@@ -1,8 +1,12 @@
 //! Pods that take ports of their Node.
 
+use std::borrow::Cow;
+
 use super::*;
 use crate::facts::*;
-use crate::ids::ObjectKey;
+use crate::ids::{ObjectKey, PodKey};
+use crate::planning::fit::Place;
+use crate::report::Misfit;
 
 /// A small pod with one port, such as `80/TCP` or `80/TCP 10.0.0.1`.
 fn on(port: &str) -> PodSpec {
@@ -191,4 +195,40 @@ fn pods_that_move_take_their_ports_along() {
     let plan = scene.plan();
     check_sound(&plan);
     assert_eq!(removed(&plan).len(), 1);
+}
+
+#[test]
+fn the_first_port_that_is_not_free_is_found_among_many() {
+    let wanted = [
+        "80/TCP 10.0.0.1",
+        "80/TCP 10.0.0.3",
+        "80/UDP",
+        "81/TCP",
+        "82/TCP 10.0.0.1",
+    ];
+    for (taken, expected) in [
+        ("80/TCP", Some("80/TCP 10.0.0.1")),
+        ("80/TCP 10.0.0.3", Some("80/TCP 10.0.0.3")),
+        ("80/TCP 10.0.0.2", None),
+        ("80/UDP 10.0.0.2", Some("80/UDP")),
+        ("81/TCP 10.0.0.2", Some("81/TCP")),
+        ("82/TCP 10.0.0.2", None),
+        ("82/TCP", Some("82/TCP 10.0.0.1")),
+        ("79/TCP", None),
+        ("83/TCP", None),
+    ] {
+        let mut scene = Scene::default();
+        scene.node("static", node("cpu=8 memory=16Gi"));
+        scene.running("old", 1, "static", on(taken));
+        let mut new = on("80/TCP");
+        new.host_ports = wanted.map(host_port).into();
+        scene.pending("new", 1, new);
+        let world = scene.world();
+        let place = Place::of(world.nodes().next().expect("a Node"));
+        let pod = world
+            .pod(&PodKey::new("default", "new-00000"))
+            .expect("it waits");
+        let expected = expected.map(|port| Misfit::HostPort(Cow::Owned(host_port(port))));
+        assert_eq!(place.misfit(pod.spec()), expected, "{taken}");
+    }
 }
