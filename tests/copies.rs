@@ -348,7 +348,7 @@ fn a_licence_of_somebody_else_is_found_and_sources_called_so_are_not() {
     let given = [
         ("LICENSE", ""),
         ("host/LICENSE", ""),
-        ("host/src/copyright.rs", ""),
+        ("host/common/src/copyright.rs", ""),
         ("policies/a/COPYING.txt", ""),
         ("policies/b/license-mit", ""),
         ("policies/c/Unlicense", ""),

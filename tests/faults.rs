@@ -53,11 +53,11 @@ const TABLES: [Table; 5] = [
 /// Where a test is, and what is real there. The first that fits counts.
 const LEVELS: [(&str, &str); 10] = [
     ("host/planner/", "planner"),
-    ("host/src/act/tests/", "life"),
-    ("host/src/app/", "program"),
-    ("host/src/kube/real.rs", "control plane"),
-    ("host/src/kube/simulated", "simulators"),
-    ("host/src/pve/tests/simulated", "simulators"),
+    ("host/controller/src/act/tests/", "life"),
+    ("host/lab/tests/", "program"),
+    ("host/kube/src/tests/real.rs", "control plane"),
+    ("host/kube/src/tests/simulated", "simulators"),
+    ("host/pve/src/tests/simulated", "simulators"),
     ("tests/simulation", "simulation"),
     ("tests/e2e/", "control plane"),
     ("tests/chart/install.rs", "control plane"),

@@ -36,31 +36,64 @@ const PLANNER: Rows = &[
     &["fixtures"],
 ];
 
-const HOST: Rows = &[
-    &[
-        "chain",
-        "clock",
-        "decisions",
-        "foreign",
-        "hex",
-        "labels",
-        "metrics",
-        "period",
-    ],
-    &["args"],
-    &["admin", "kube", "pve", "telemetry"],
+const CONTROLLER: Rows = &[
+    &["args", "metrics"],
+    &["admin"],
     &["observe"],
-    &["act", "policy"],
+    &["act", "connect"],
     &["judge"],
-    &["reporter", "whatif"],
+    &["reporter"],
     &["autoscaler"],
     &["config"],
     &["app"],
+    &["fuzz"],
+];
+
+const TOOLS: Rows = &[
+    &["args", "manifest"],
+    &["stored", "whatif"],
     &["doctor"],
     &["status"],
-    &["lab"],
-    &["cli"],
-    &["main"],
+    &["commands"],
+];
+
+/// The crates below `host/`, and which of these each may use in what ships. That there is no circle Cargo sees to.
+const CRATES: [(&str, &[&str]); 9] = [
+    ("planner", &[]),
+    ("common", &["planner"]),
+    ("kube", &["common", "planner"]),
+    ("pve", &["common", "planner"]),
+    ("policy", &["common", "planner"]),
+    (
+        "controller",
+        &["common", "kube", "planner", "policy", "pve"],
+    ),
+    ("simulator", &[]),
+    (
+        "lab",
+        &[
+            "common",
+            "controller",
+            "kube",
+            "planner",
+            "policy",
+            "pve",
+            "simulator",
+        ],
+    ),
+    (
+        "tools",
+        &[
+            "common",
+            "controller",
+            "kube",
+            "lab",
+            "planner",
+            "policy",
+            "pve",
+            "simulator",
+        ],
+    ),
 ];
 
 #[test]
@@ -69,8 +102,33 @@ fn the_planner_imports_from_below_only() {
 }
 
 #[test]
-fn the_host_imports_from_below_only() {
-    assert_eq!(wrong_imports("host/src", HOST).join("\n"), "");
+fn the_controller_imports_from_below_only() {
+    assert_eq!(
+        wrong_imports("host/controller/src", CONTROLLER).join("\n"),
+        ""
+    );
+}
+
+#[test]
+fn the_tools_import_from_below_only() {
+    assert_eq!(wrong_imports("host/tools/src", TOOLS).join("\n"), "");
+}
+
+#[test]
+fn each_crate_uses_only_those_below_it() {
+    for (name, allowed) in CRATES {
+        let manifest = read(&format!("host/{name}/Cargo.toml"));
+        let shipped = manifest.split("[dev-dependencies]").next().unwrap();
+        let used = shipped
+            .lines()
+            .filter_map(|line| line.strip_prefix("kproxide-"));
+        let used: BTreeSet<&str> = used
+            .map(|rest| rest.split(['.', ' ']).next().unwrap())
+            .collect();
+        let crates: BTreeSet<&str> = CRATES.iter().map(|(name, _)| *name).collect();
+        let used: Vec<&str> = used.intersection(&crates).copied().collect();
+        assert_eq!(used, allowed, "{name}");
+    }
 }
 
 /// A key that two files spell out can be spelt differently in each. Texts for people may name one, and what tests and `simulate` give to kproxide is
@@ -84,12 +142,12 @@ fn the_keys_of_labels_stand_in_one_file() {
     let mut found = Vec::new();
     let others = [
         "/keys.rs",
-        "/cli/demo/",
+        "/commands/demo/",
         "/fixtures/",
         "/simulated.rs",
         "/oracle/",
     ];
-    for path in sources("host/src").chain(sources("host/planner/src")) {
+    for path in shipping() {
         if others.iter().any(|other| path.contains(other)) {
             continue;
         }
@@ -102,7 +160,7 @@ fn the_keys_of_labels_stand_in_one_file() {
     assert_eq!(found.join("\n"), "");
 }
 
-/// What kproxide says goes out in few places, each of which cleans it (`host/src/foreign.rs`): a text that a tenant wrote must not reach a terminal by
+/// What kproxide says goes out in few places, each of which cleans it (`host/common/src/foreign.rs`): a text that a tenant wrote must not reach a terminal by
 /// another. In a file that writes there, the line says how.
 #[test]
 fn what_is_said_goes_out_clean() {
@@ -114,36 +172,40 @@ fn what_is_said_goes_out_clean() {
             &[
                 ("cli/mod.rs", "Out::new(io::stdout().lock())"),
                 // Frames to the parent process.
-                ("policy/worker/child.rs", "stdout().lock()"),
+                ("worker/child.rs", "stdout().lock()"),
             ],
         ),
-        ("stderr()", &[("cli/mod.rs", "Out::new(io::stderr())")]),
+        ("stderr()", &[("commands/mod.rs", "Out::new(io::stderr())")]),
         (
             ".raw()",
             &[
                 ("cli/mod.rs", "completions::print("),
                 ("cli/mod.rs", "version::print_licenses("),
-                ("cli/plan.rs", "set_off(&shown(&text)"),
-                ("cli/status.rs", "Text(&screen, look(args))"),
-                ("cli/status.rs", "redraw(&text, out.raw())"),
+                ("commands/plan.rs", "set_off(&shown(&text)"),
+                ("commands/status.rs", "Text(&screen, look(args))"),
+                ("commands/status.rs", "redraw(&text, out.raw())"),
             ],
         ),
-        ("note: Some(", &[("kube/events/mod.rs", "foreign::shown(")]),
+        (
+            "note: Some(",
+            &[("kube/src/events/mod.rs", "foreign::shown(")],
+        ),
         (
             "StatusCondition {",
             &[
-                ("kube/status.rs", "let new = StatusCondition {"),
-                ("kube/crd/common.rs", "pub struct"),
+                ("kube/src/status.rs", "let new = StatusCondition {"),
+                ("kube/src/crd/common.rs", "pub struct"),
             ],
         ),
         (
             "tracing_subscriber::fmt()",
             &[("telemetry.rs", "let builder = tracing_subscriber::fmt()")],
         ),
-        ("CrosstermBackend", &[("cli/demo/live.rs", "")]),
+        ("CrosstermBackend", &[("demo/live.rs", "")]),
     ];
     // Of tests, or of the builds that tests and recordings make.
-    const OF_TESTS: [&str; 5] = [
+    const OF_TESTS: [&str; 6] = [
+        "/captured.rs",
         "/fixtures.rs",
         "/cases.rs",
         "/conformance.rs",
@@ -151,7 +213,7 @@ fn what_is_said_goes_out_clean() {
         "/oracle/",
     ];
     let (mut wrong, mut used) = (Vec::new(), BTreeSet::new());
-    for path in sources("host/src").chain(sources("host/planner/src")) {
+    for path in shipping() {
         if OF_TESTS.iter().any(|part| path.contains(part)) {
             continue;
         }
@@ -176,18 +238,30 @@ fn what_is_said_goes_out_clean() {
         .flat_map(|(way, places)| places.iter().map(|place| (*way, *place)));
     assert_eq!(used, all.collect(), "a place that is no more");
     for (file, by) in [
-        ("host/src/kube/status.rs", "truncated(message, 4000)"),
+        ("host/kube/src/status.rs", "truncated(message, 4000)"),
         (
-            "host/src/kube/convert/claim.rs",
+            "host/kube/src/convert/claim.rs",
             "condition.message = truncated(&condition.message, 4000)",
         ),
-        ("host/src/kube/convert/claim.rs", "foreign::shown(text)"),
+        ("host/kube/src/convert/claim.rs", "foreign::shown(text)"),
         ("host/src/telemetry.rs", "Clean::new(lines, form, &LINES)"),
-        ("host/src/admin.rs", "foreign::escaped_json(&json)"),
-        ("host/src/cli/plan.rs", "foreign::json(&text)"),
+        (
+            "host/controller/src/admin.rs",
+            "foreign::escaped_json(&json)",
+        ),
+        ("host/tools/src/commands/plan.rs", "foreign::json(&text)"),
     ] {
         assert!(shipped(&read(file)).contains(by), "{file} without {by}");
     }
+}
+
+/// What ships, but the simulator, which only the demo has.
+fn shipping() -> impl Iterator<Item = String> {
+    let crates = CRATES.iter().map(|(name, _)| format!("host/{name}/src"));
+    let crates = crates.filter(|path| !path.contains("simulator") && !path.contains("lab"));
+    crates
+        .chain(["host/src".to_owned()])
+        .flat_map(|path| sources(&path).collect::<Vec<_>>())
 }
 
 /// Each import from a row that is not below the importer's: file and line, and what is allowed there.
@@ -216,28 +290,26 @@ fn wrong_imports(root: &str, rows: Rows) -> Vec<String> {
             }
         }
     }
-    assert!(imports > 100, "{imports} imports in {root}");
+    assert!(imports > 30, "{imports} imports in {root}");
     wrong
 }
 
-/// Line and first name of each `crate::…` (of the binary: `kproxide::…`). A group after it, as in `crate::{chain, hex}`, names modules alone.
+/// Line and first name of each `crate::…`. A group after it, as in `crate::{chain, hex}`, names modules alone.
 fn imported(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
-    for root in ["crate::", "kproxide::"] {
-        for (at, _) in text.match_indices(root) {
-            let line = text[..at].matches('\n').count() + 1;
-            let rest = &text[at + root.len()..];
-            let group = rest
-                .strip_prefix('{')
-                .and_then(|rest| rest.split('}').next());
-            let names = group.map_or(vec![rest], |group| group.split(',').collect());
-            let names = names.into_iter().map(first_name);
-            found.extend(
-                names
-                    .filter(|name| !name.is_empty())
-                    .map(|name| (line, name)),
-            );
-        }
+    for (at, root) in text.match_indices("crate::") {
+        let line = text[..at].matches('\n').count() + 1;
+        let rest = &text[at + root.len()..];
+        let group = rest
+            .strip_prefix('{')
+            .and_then(|rest| rest.split('}').next());
+        let names = group.map_or(vec![rest], |group| group.split(',').collect());
+        let names = names.into_iter().map(first_name);
+        found.extend(
+            names
+                .filter(|name| !name.is_empty())
+                .map(|name| (line, name)),
+        );
     }
     found
 }

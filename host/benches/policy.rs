@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use futures::FutureExt;
-use kproxide::policy::{CallError, Engine, Execution, Module, Workers};
 use kproxide_planner::facts::{PolicyKind, PolicyRef, PolicyUse};
 use kproxide_planner::ids::HypervisorId;
 use kproxide_planner::question::{
     AnswerBody, Attribute, AttributeValue, Candidate, Context, HypervisorDescription, Machine,
     Question, RankQuestion, Size,
 };
+use kproxide_policy::{CallError, Engine, Execution, Module, Workers};
 use kproxide_policy_sdk::{self as sdk, call, testkit};
 use kproxide_policy_spread::Spread;
 

@@ -1,7 +1,7 @@
-//! The imperative shell of kproxide: everything that touches Proxmox, Kubernetes, files, time and wasm.
+//! The program: its command line, its log, and what comes from the operating system.
 //!
-//! What is decided, and why, is in `kproxide-planner`. In reading order: the command line and what it means, the loop that observes, plans and
-//! acts, and around it the adapters that alone know Kubernetes' types, Proxmox's JSON and wasmtime.
+//! All else is in the crates below: `planner` decides, `kube`, `pve` and `policy` know what they are named for, `controller` joins them, `tools` are the
+//! commands for people. The most important: [`cli::main`], [`cli::command`], [`cli::Cli`], [`cli::Command`], [`telemetry::start`].
 
 #![cfg_attr(
     test,
@@ -12,48 +12,6 @@
 )]
 
 // In reading order: rustfmt sorts within a group only.
-pub mod args;
-pub mod config;
-
-pub mod app;
-
-pub mod autoscaler;
-
-pub mod observe;
-
-pub mod act;
-
-pub mod judge;
-pub mod reporter;
-
-pub mod kube;
-pub mod pve;
-
-pub mod policy;
-
-pub mod whatif;
-
-pub mod doctor;
-
-pub mod status;
-
-pub mod admin;
-pub mod clock;
-pub mod decisions;
-pub mod metrics;
-pub mod telemetry;
-
-pub mod chain;
-pub mod foreign;
-pub mod hex;
-mod labels;
-pub mod period;
-
-#[cfg(feature = "lab")]
-pub mod lab;
-
 pub mod cli;
 
-#[cfg(any(test, feature = "fuzz"))]
-#[doc(hidden)]
-pub mod fuzz;
+pub mod telemetry;

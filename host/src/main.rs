@@ -6,8 +6,9 @@ use std::process::ExitCode;
 
 use clap::{FromArgMatches, Parser as _};
 
-use kproxide::args::{Cli, PolicyWorker};
-use kproxide::cli::{self, Exit};
+use kproxide::cli::{self, Cli};
+use kproxide_policy::PolicyWorker;
+use kproxide_tools::commands::{Exit, tell};
 
 #[cfg(feature = "mutants")]
 compile_error!(
@@ -18,7 +19,7 @@ fn main() -> ExitCode {
     // One TLS provider for kube and reqwest. A second installation would fail, but this is the first.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let exit = run().unwrap_or_else(|error| {
-        cli::tell(kproxide::chain::chain(error.as_ref()));
+        tell(kproxide_common::chain::chain(error.as_ref()));
         Exit::of(error.as_ref())
     });
     exit.into()

@@ -3,19 +3,13 @@
 //! Messages are constant; data travels in fields from a fixed vocabulary (`pod node claim pool hypervisor vmid upid`; words for people are `text`). INFO is a change that a user
 //! would notice, WARN is worth an alert if frequent, ERROR says that an invariant of ours broke.
 
-mod lines;
-
 use std::io::IsTerminal as _;
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
 
-use crate::args::LogFormat;
-use lines::{Clean, LINES_MAX, Lines};
-
-pub(crate) use lines::Form;
-#[cfg(test)]
-pub(crate) use lines::tests::heard;
+use kproxide_common::lines::{Clean, Form, LINES};
+use kproxide_controller::args::LogFormat;
 
 /// Starts logging for the whole process; called once, by `main`.
 ///
@@ -46,18 +40,4 @@ pub fn start(format: LogFormat, filter: &str) -> Result<(), ParseError> {
         }
     }
     Ok(())
-}
-
-/// Of the log of this process.
-static LINES: Lines = Lines::new();
-
-/// A tick begins: the log may say as much again. What it had to leave out is counted.
-pub fn turn() {
-    let left_out = LINES.turn();
-    if left_out > 0 {
-        tracing::warn!(
-            lines = left_out,
-            "the log left lines out: of one kind it has at most {LINES_MAX} with each tick"
-        );
-    }
 }

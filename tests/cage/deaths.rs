@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use kproxide::policy::{
-    Budget, CallError, Directories, Engine, Execution, Library, LoadError, Module, PolicyFile,
-    PolicyFiles, Workers,
-};
 use kproxide_builtins::{HOSTILE, builtin};
 use kproxide_planner::facts::{PolicyMember, PolicyRef, PolicyUse};
 use kproxide_planner::question::{AnswerBody, Question};
+use kproxide_policy::{
+    Budget, CallError, Directories, Engine, Execution, Library, LoadError, Module, PolicyFile,
+    PolicyFiles, Workers,
+};
 use kproxide_testkit::eventually;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::Instant;

@@ -18,8 +18,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kproxide::policy::{Engine, Execution, Workers};
 use kproxide_builtins::{BUILTINS, Builtin, HOSTILE};
+use kproxide_policy::{Engine, Execution, Workers};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_kproxide");
 /// What a container of 512 MiB leaves.

@@ -4,9 +4,9 @@ use std::fs;
 use std::sync::Arc;
 
 use fastrand::Rng;
-use kproxide::policy::{Budget, Library, PolicyFile, PolicyFiles};
 use kproxide_builtins::builtin;
 use kproxide_planner::question::AnswerBody;
+use kproxide_policy::{Budget, Library, PolicyFile, PolicyFiles};
 
 use super::questions::question;
 use super::{caged, wasm};

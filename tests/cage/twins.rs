@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use fastrand::Rng;
-use kproxide::policy::{CallError, Engine, Execution};
 use kproxide_builtins::{BUILTINS, HOSTILE};
+use kproxide_policy::{CallError, Engine, Execution};
 
 use super::questions::question;
 use super::{caged, wasm};

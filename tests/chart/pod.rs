@@ -282,7 +282,7 @@ async fn doctor_knows_where_the_pod_of_the_chart_may_run() {
         }
         known.push(json!({ "values": given, "pod": shown }));
     }
-    let path = repository("host/src/doctor/tests/pods.json");
+    let path = repository("host/tools/src/doctor/tests/pods.json");
     let known: Vec<String> = known.iter().map(Value::to_string).collect();
     let text = format!("[\n{}\n]\n", known.join(",\n"));
     if std::env::var_os("KPROXIDE_UPDATE").is_some() {

@@ -74,7 +74,12 @@ fn each_reason_is_one_that_kproxide_gives() {
         })
         .collect();
     assert!(reasons.len() >= 20, "{reasons:?}");
-    let sources = sources(&["host/src", "host/planner/src"]);
+    let sources = sources(&[
+        "host/controller/src",
+        "host/kube/src",
+        "host/planner/src",
+        "host/tools/src",
+    ]);
     let unknown: Vec<&&str> = reasons
         .iter()
         .filter(|reason| {

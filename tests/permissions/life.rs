@@ -5,8 +5,8 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use kproxide::kube::client::Client;
-use kproxide::lab::{Lab, Setting, config};
+use kproxide_kube::client::Client;
+use kproxide_lab::{Lab, Setting, config};
 use kproxide_simulator::kube::{Collecting, fixtures};
 use kproxide_simulator::kubelet::NodeSpec;
 use serde_json::{Value, json};

@@ -7,7 +7,7 @@ use std::panic::{self, AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 use std::time::Duration;
 
-use kproxide::lab::Lab;
+use kproxide_lab::Lab;
 use tokio::runtime::Builder;
 use tokio::time::timeout;
 

@@ -21,7 +21,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Output, Stdio};
 use std::time::Duration;
 
-use kproxide::lab::Lab;
+use kproxide_lab::Lab;
 use tokio::time::{Instant, sleep_until};
 
 use crate::check::{Checked, ends_as_it_says, simulate_beside};

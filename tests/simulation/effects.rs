@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
-use kproxide::lab::Lab;
+use kproxide_lab::Lab;
 use kproxide_simulator::kube::{AuditEntry, Change, ChangeKind, Verb};
 use serde_json::Value;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use kproxide::lab::Lab;
+use kproxide_lab::Lab;
 use kproxide_simulator::kube::{AuditEntry as KubeEntry, Change, ChangeKind, Verb};
 use kproxide_simulator::pve::{AuditEntry, Birth, PveSnapshot, VmView, VolumeView};
 use serde_json::Value;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use kproxide::lab::Lab;
+use kproxide_lab::Lab;
 use kproxide_simulator::pve::{PveSnapshot, VmView};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};

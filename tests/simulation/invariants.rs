@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use kproxide::lab::Lab;
+use kproxide_lab::Lab;
 use kproxide_simulator::kube::{AuditEntry as KubeEntry, Change, ChangeKind, Verb};
 use kproxide_simulator::pve::{AuditEntry, Birth};
 use serde_json::Value;

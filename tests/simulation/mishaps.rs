@@ -6,7 +6,7 @@ mod restored;
 
 use std::time::Duration;
 
-use kproxide::lab::Lab;
+use kproxide_lab::Lab;
 use kproxide_simulator::physics::Quirk;
 use kproxide_simulator::pve::{PveSnapshot, VmView};
 use kproxide_simulator::rng::Seed;

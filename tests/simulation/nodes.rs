@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use kproxide::lab::Lab;
+use kproxide_lab::Lab;
 use serde_json::Value;
 
 use crate::object::{CLAIMS, is_bad, is_voluntary, name, text};

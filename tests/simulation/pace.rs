@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use jiff::{SignedDuration, Timestamp};
-use kproxide::lab::Lab;
+use kproxide_lab::Lab;
 use kproxide_simulator::kube::{AuditEntry, Verb};
 
 use crate::history::is_by_host;

@@ -7,8 +7,8 @@ mod rules;
 
 use std::time::Duration;
 
-use kproxide::config::LeaseTiming;
-use kproxide::lab::config;
+use kproxide_controller::config::LeaseTiming;
+use kproxide_lab::config;
 use kproxide_simulator::pve::topology::VmSpec;
 use kproxide_simulator::rng::Seed;
 use rand::Rng;

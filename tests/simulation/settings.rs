@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
-use kproxide::lab::Lab;
+use kproxide_lab::Lab;
 use kproxide_simulator::kube::{Change, ChangeKind};
 use serde_json::Value;
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use kproxide::lab::Lab;
+use kproxide_lab::Lab;
 use kproxide_simulator::pve::{PveSnapshot, VmView};
 use serde_json::Value;
 

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
-use kproxide::lab::Lab;
+use kproxide_lab::Lab;
 use kproxide_simulator::kube::{Change, ChangeKind};
 use serde_json::Value;
 

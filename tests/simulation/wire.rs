@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response};
-use kproxide::kube::client::Client as KubeClient;
-use kproxide::lab::Lab;
-use kproxide::observe::Connect;
-use kproxide::pve::auth::{CredentialSource, Credentials};
-use kproxide::pve::client::Client as PveClient;
-use kproxide::pve::transport::{Endpoint, TransportError};
+use kproxide_controller::observe::Connect;
+use kproxide_kube::client::Client as KubeClient;
+use kproxide_lab::Lab;
+use kproxide_pve::auth::{CredentialSource, Credentials};
+use kproxide_pve::client::Client as PveClient;
+use kproxide_pve::transport::{Endpoint, TransportError};
 use kproxide_simulator::faults::{Broken, CrashPoint, Dialect, Fault, Faults, Faulty, Moment};
 use kproxide_simulator::kube::{Collecting, Kube};
 use kproxide_simulator::matcher::Matcher;

@@ -22,7 +22,7 @@ mod load;
 use std::fs;
 use std::path::Path;
 
-use kproxide::kube::crd;
+use kproxide_kube::crd;
 use kproxide_simulator::clock::Clock;
 use kproxide_simulator::kube::{Kube, fixtures};
 use kproxide_simulator::pve::{Pve, Topology};

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use self::given_up::GivenUp;
-pub(crate) use self::given_up::{most_given_up, whole_rows};
+pub(crate) use self::given_up::whole_rows;
 pub(crate) use self::workload::{pods_digest, workload};
 use crate::claim::{Condition, Phase};
 use crate::facts::{

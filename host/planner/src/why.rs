@@ -423,7 +423,7 @@ impl fmt::Display for InVainWhy {
             (false, true) => write!(
                 f,
                 "in an hour kproxide made more than {} machines for {workload}, and the pods were gone before they could serve. The last one was of type {instance_type}",
-                crate::loops::most_given_up(workload)
+                crate::facts::most_given_up(workload)
             )?,
             (false, false) => write!(
                 f,

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use clap_complete::generate;
 
-use crate::args::Shell;
+use super::args::Shell;
 
 /// # Errors
 /// The output is closed.

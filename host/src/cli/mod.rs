@@ -1,46 +1,32 @@
-//! The commands. Each builds what it needs and runs it to its end.
+//! The commands. Each is one call of what it names.
 
-mod cage;
+mod args;
 #[cfg(feature = "init")]
 mod completions;
-mod crds;
-#[cfg(feature = "simulator")]
-mod demo;
-mod doctor;
-mod exit;
-#[cfg(test)]
-mod held;
-#[cfg(feature = "init")]
-mod init;
-mod plan;
-mod policy;
 #[cfg(test)]
 mod program;
 mod run;
-#[cfg(feature = "simulator")]
-mod simulate;
-mod status;
-#[cfg(test)]
-mod tests;
 mod version;
 
 use std::error::Error;
-use std::fmt::Display;
-use std::io::{self, Write as _};
+use std::io;
 
-#[cfg(feature = "simulator")]
-use crate::args::Simulate;
-use crate::args::{Cli, Command, LogFormat, PolicyWorker};
-use crate::foreign::Out;
-use crate::telemetry;
 use clap::CommandFactory as _;
-pub use exit::Exit;
-use exit::Mistake;
+use kproxide_common::foreign::Out;
+use kproxide_controller::args::LogFormat;
+use kproxide_policy::PolicyWorker;
+#[cfg(feature = "simulator")]
+use kproxide_tools::args::Simulate;
+use kproxide_tools::commands::{self, Exit, Mistake};
 use tracing_subscriber::filter::LevelFilter;
+
+pub use args::{Cli, Command};
+
+use crate::telemetry;
 
 /// The command line, with what only this module can tell.
 pub fn command() -> clap::Command {
-    Cli::command().after_help(exit::help())
+    Cli::command().after_help(commands::help())
 }
 
 /// Runs one command.
@@ -55,28 +41,26 @@ pub fn main(cli: Cli) -> Result<Exit, Box<dyn Error>> {
             return run::run(&args);
         }
         #[cfg(feature = "simulator")]
-        Command::Demo(args) => return demo::run(&args, &mut out),
+        Command::Demo(args) => return commands::demo(&args, &mut out),
         #[cfg(feature = "simulator")]
-        Command::Simulate(Simulate::Serve(args)) => return simulate::serve(&args, &mut out),
+        Command::Simulate(Simulate::Serve(args)) => {
+            start_log(LogFormat::Text, &args.log)?;
+            return commands::simulate(&args, &mut out);
+        }
         #[cfg(feature = "init")]
-        Command::Init(args) => return init::run(&args, &mut out),
-        Command::Plan(args) => return plan::run(&args, &mut out),
-        Command::Explain(args) => return plan::explain(&args, &mut out),
-        Command::Status(args) => return status::run(&args, &mut out),
-        Command::Doctor(args) => return doctor::run(&args, &mut out),
-        Command::Crds(args) => return crds::run(&args, &mut out),
-        Command::Policy(args) => return policy::run(&args, &mut out),
+        Command::Init(args) => return commands::init(&args, &mut out),
+        Command::Plan(args) => return commands::plan(&args, &mut out),
+        Command::Explain(args) => return commands::explain(&args, &mut out),
+        Command::Status(args) => return commands::status(&args, &mut out),
+        Command::Doctor(args) => return commands::doctor(&args, &mut out),
+        Command::Crds(args) => return commands::crds(&args, &mut out),
+        Command::Policy(args) => return commands::policy(&args, &mut out),
         #[cfg(feature = "init")]
         Command::Completions { shell } => completions::print(shell, out.raw())?,
         Command::Version { licenses: true, .. } => version::print_licenses(out.raw())?,
         Command::Version { output, .. } => version::print(output, &mut out)?,
     }
     Ok(Exit::Success)
-}
-
-/// Says something to the person who called a command. What cannot be said is nothing to end for.
-pub fn tell(text: impl Display) {
-    let _ = writeln!(Out::new(io::stderr()), "kproxide: {text}");
 }
 
 /// A process has Proxmox's token and the ownership key in its memory. Where `core_pattern` is a pipe, the kernel asks no limit, so the process is not
@@ -103,7 +87,7 @@ pub fn make_no_core_dumps() {
 /// # Errors
 /// wasmtime does not run here, or the pipes to the parent break.
 pub fn policy_worker(args: &PolicyWorker) -> Result<Exit, Box<dyn Error>> {
-    crate::policy::serve_worker(args.memory_bytes, args.escape)?;
+    kproxide_policy::serve_worker(args.memory_bytes, args.escape)?;
     Ok(Exit::Success)
 }
 
@@ -112,7 +96,7 @@ pub fn policy_worker(args: &PolicyWorker) -> Result<Exit, Box<dyn Error>> {
 fn start_log(format: LogFormat, filter: &str) -> Result<(), Mistake> {
     let mistake = |problem: String| {
         Mistake(format!(
-            "--log {filter:?} (KPROXIDE_LOG): {problem}: give a level, or directives such as info,kproxide::act=debug"
+            "--log {filter:?} (KPROXIDE_LOG): {problem}: give a level, or directives such as info,kproxide_controller::act=debug"
         ))
     };
     let is_wrong = |part: &&str| {
@@ -121,6 +105,14 @@ fn start_log(format: LogFormat, filter: &str) -> Result<(), Mistake> {
     };
     if let Some(part) = filter.split(',').map(str::trim).find(is_wrong) {
         return Err(mistake(format!("{part} is no level")));
+    }
+    if let Some(part) = filter
+        .split(',')
+        .find(|part| part.trim().starts_with("kproxide::"))
+    {
+        return Err(mistake(format!(
+            "there is no {part}: the parts are kproxide_controller (such as kproxide_controller::act), kproxide_kube, kproxide_pve and kproxide_policy, and kproxide is all of them"
+        )));
     }
     telemetry::start(format, filter).map_err(|error| mistake(error.to_string()))
 }

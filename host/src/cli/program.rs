@@ -4,7 +4,7 @@ use clap::CommandFactory as _;
 use kproxide_builtins::{BUILTINS, Kind};
 use serde_json::json;
 
-use crate::args::Cli;
+use super::Cli;
 
 /// The flags of `kproxide run`, and the built-in policies by the field of a NodePool that names them.
 fn program() -> String {

@@ -2,7 +2,6 @@
 
 use std::error::Error;
 use std::fs::File;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,20 +14,19 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::{Exit, cage, start_log};
-use crate::admin;
-use crate::app::{App, AppError, Host, Random};
-use crate::args::Run;
-use crate::autoscaler::clock_off;
-use crate::clock::Clock;
-use crate::config::Config;
-use crate::kube::client::Client;
-use crate::kube::convert::TrustSettings;
-use crate::observe::Connect;
-use crate::policy::{Library, watch_directories};
-use crate::pve::auth::{CredentialSource, mounted};
-use crate::pve::client::Client as PveClient;
-use crate::pve::tls::Trust;
+use super::start_log;
+use kproxide_common::clock::Clock;
+use kproxide_controller::admin;
+use kproxide_controller::app::{App, AppError, Host, Random};
+use kproxide_controller::args::Run;
+use kproxide_controller::autoscaler::clock_off;
+use kproxide_controller::config::Config;
+use kproxide_controller::connect::connect;
+use kproxide_kube::client::Client;
+use kproxide_policy::{
+    Engine, Execution, Library, LoadError, Workers, memory_bytes, watch_directories,
+};
+use kproxide_tools::commands::Exit;
 
 /// How often to look at the operating system's clock, in case this process's own clock is wrong.
 const CLOCK_LOOK: Duration = Duration::from_secs(30);
@@ -79,10 +77,7 @@ async fn serve(args: &Run, config: Config) -> Result<Exit, Box<dyn Error>> {
     let stop = CancellationToken::new();
     let connect = connect(config.credentials_dir.clone());
     let policy_dirs = config.policy_dirs.clone();
-    if args.state_dir.is_some() {
-        tracing::warn!("--state-dir is no longer used: remove it");
-    }
-    let engine = cage::for_the_loop(args.policy_memory).map_err(AppError::Policies)?;
+    let engine = engine(args.policy_memory).map_err(AppError::Policies)?;
     let policies = Library::new(engine).waiting(args.policy_wait);
     let named = policies.named();
     // Read once, so that a change of the system's clock changes no age and no deadline.
@@ -177,45 +172,12 @@ async fn outdated(clock: Clock, system: Clock, kube: Client) -> String {
     }
 }
 
-pub(super) fn connect(credentials: PathBuf) -> Connect {
-    connect_by(
-        move |folder| mounted(credentials.join(folder)),
-        |path| Trust::CaFile(path.to_owned()),
-    )
-}
-
-/// With credentials by the name of their folder, and CA certificates by the path of their file.
-pub(super) fn connect_by(
-    credentials: impl Fn(&str) -> CredentialSource + Send + Sync + 'static,
-    ca: impl Fn(&Path) -> Trust + Send + Sync + 'static,
-) -> Connect {
-    Arc::new(move |connection, concurrency| {
-        let trust = match &connection.trust {
-            TrustSettings::System => Trust::System,
-            TrustSettings::CaFile(path) => ca(path),
-            TrustSettings::InsecureSkipVerify => {
-                tracing::warn!(
-                    endpoints = ?connection.endpoints,
-                    "tls.insecureSkipVerify: anybody between here and Proxmox can read the token and take the cluster over"
-                );
-                Trust::InsecureSkipVerify
-            }
-            TrustSettings::Fingerprints(fingerprints) => Trust::Fingerprints(
-                fingerprints
-                    .iter()
-                    .map(|text| text.parse())
-                    .collect::<Result<_, _>>()
-                    .map_err(|error| crate::chain::chain(&error))?,
-            ),
-        };
-        PveClient::https(
-            &connection.endpoints,
-            &trust,
-            credentials(&connection.credentials),
-            concurrency,
-        )
-        .map_err(|error| crate::chain::chain(&error))
-    })
+/// Files of policies are unpacked, compiled and called in processes of their own, with so much memory for all of them; without a number with what the
+/// container leaves.
+fn engine(memory: Option<u64>) -> Result<Engine, LoadError> {
+    let workers = Workers::of_this_program(memory_bytes(memory))
+        .map_err(|error| LoadError::Platform(error.to_string()))?;
+    Ok(Engine::new(Execution::Blocking)?.caging(workers))
 }
 
 fn os_random() -> Random {
@@ -234,7 +196,7 @@ mod tests {
     use tower::BoxError;
 
     use super::*;
-    use crate::kube::ledger;
+    use kproxide_kube::ledger;
 
     /// A connection to an API server that has just said what time it is there.
     async fn dated(server: Clock) -> Client {

@@ -8,7 +8,7 @@ use std::{env, fmt, fs, io};
 
 use serde::Serialize;
 
-use crate::args::Format;
+use kproxide_tools::args::Format;
 
 /// The engine of policies. It does not say so itself; a test compares this with `Cargo.lock`.
 const WASMTIME: &str = "48.0.8";
@@ -44,7 +44,9 @@ pub(super) fn print(format: Format, out: &mut impl Write) -> Result<(), Box<dyn 
     let version = Version::of_this();
     match format {
         Format::Text => Ok(writeln!(out, "{version}")?),
-        format @ (Format::Json | Format::Yaml) => super::plan::print(out, format, &version),
+        format @ (Format::Json | Format::Yaml) => {
+            kproxide_tools::commands::print(out, format, &version)
+        }
     }
 }
 

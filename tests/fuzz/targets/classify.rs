@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| kproxide::fuzz::classify(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| kproxide_pve::fuzz::classify(data));

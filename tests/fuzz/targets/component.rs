@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| kproxide::fuzz::component(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| kproxide_policy::fuzz::component(data));

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| kproxide::fuzz::fence(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| kproxide_kube::fuzz::fence(data));

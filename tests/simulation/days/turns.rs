@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use kproxide::lab::Lab;
+use kproxide_lab::Lab;
 use kproxide_simulator::kube::{Change, ChangeKind, Verb};
 use serde_json::Value;
 use tokio::sync::mpsc::UnboundedReceiver;

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use kproxide::lab::Lab;
+use kproxide_lab::Lab;
 use kproxide_simulator::pve::PveSnapshot;
 use rand::Rng;
 use rand::rngs::SmallRng;

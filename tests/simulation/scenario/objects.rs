@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kproxide::lab::{Lab, Setting};
+use kproxide_lab::{Lab, Setting};
 use kproxide_simulator::kube::fixtures;
 use kproxide_simulator::kubelet::NodeSpec;
 use kproxide_simulator::pve::Topology;

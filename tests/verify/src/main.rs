@@ -40,6 +40,8 @@ fn main() -> ExitCode {
         ["all"] => {
             // tests/src/release.rs
             variables.push(("KPROXIDE_E2E", "shipped".to_owned()));
+            // host/kube/src/tests/oracle
+            variables.push(("KPROXIDE_ORACLE_WORLDS", "5000".to_owned()));
             verify(&["--include-ignored"], variables)
         }
         ["slice", ref rest @ ..] => slice(rest, variables),

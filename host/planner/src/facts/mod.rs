@@ -34,6 +34,7 @@ pub use record::*;
 pub use storage::*;
 pub use too_many::*;
 pub use tries::*;
+pub(crate) use tries::{OF_NAMESPACE, most_given_up};
 
 use crate::ids::{ClaimName, ClassName, ClusterName, NodeName, ObjectKey, PodKey, PoolName, Vmid};
 use crate::keys::DEFAULT_SCHEDULER;
@@ -77,6 +78,9 @@ pub enum Delta {
     Host(HostFacts),
 }
 
+/// Of [`Served::least_priority`], where nobody says otherwise. Cluster Autoscaler has the same.
+pub const LEAST_PRIORITY: i32 = -10;
+
 /// Which pods get machines. All others get none, and kproxide says so.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Served {
@@ -90,7 +94,7 @@ impl Default for Served {
     fn default() -> Self {
         Self {
             schedulers: [Arc::from(DEFAULT_SCHEDULER)].into(),
-            least_priority: -10,
+            least_priority: LEAST_PRIORITY,
         }
     }
 }

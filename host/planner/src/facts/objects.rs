@@ -1,4 +1,4 @@
-//! The user's objects, as the planner reads them. The API's types are converted into these (`host/src/kube/convert`).
+//! The user's objects, as the planner reads them. The API's types are converted into these (`host/kube/src/convert`).
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -8,6 +8,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{ClaimName, ClassName, Digest, InstanceTypeName, NodeName, PoolName};
 
+/// Before the name of a namespace, where all of its pods are meant.
+pub(crate) const OF_NAMESPACE: &str = "all pods in ";
+
+/// So many machines may come for nobody in an hour: of a workload, or of a namespace.
+pub(crate) fn most_given_up(workload: &str) -> usize {
+    match workload.starts_with(OF_NAMESPACE) {
+        true => 40,
+        false => 20,
+    }
+}
+
 /// Machines of one instance type that a NodePool made for one workload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

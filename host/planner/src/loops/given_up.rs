@@ -10,16 +10,13 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::workload::{OF_NAMESPACE, namespace_of, of_namespace};
+use super::workload::{namespace_of, of_namespace};
 use super::{GUARDED, Key, MOST_ROWS, has_run, pods_digest, workload};
 use crate::facts::{ClaimFacts, LedgerFacts, Tried, Tries};
+use crate::facts::{OF_NAMESPACE, most_given_up};
 use crate::ids::{ClaimName, Digest};
 use crate::time::later;
 use crate::world::World;
-
-/// In an hour, of a workload and of a namespace.
-const MOST_GIVEN_UP: usize = 20;
-const MOST_GIVEN_UP_OF_NAMESPACE: usize = 40;
 
 /// Rows of one namespace.
 const MOST_OF_NAMESPACE: usize = 32;
@@ -84,14 +81,6 @@ pub(crate) fn whole_rows<'l>(
     key: &Key<'_>,
 ) -> impl Iterator<Item = &'l Tries> {
     ledger.tries.iter().filter(|row| row.covers(key))
-}
-
-/// So many machines may come for nobody in an hour.
-pub(crate) fn most_given_up(workload: &str) -> usize {
-    match workload.starts_with(OF_NAMESPACE) {
-        true => MOST_GIVEN_UP_OF_NAMESPACE,
-        false => MOST_GIVEN_UP,
-    }
 }
 
 /// Counts them, each once, where no pod like those that it was made for has got a Node since.

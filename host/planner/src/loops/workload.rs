@@ -3,6 +3,7 @@
 use std::hash::{DefaultHasher, Hash};
 use std::sync::Arc;
 
+use crate::facts::OF_NAMESPACE;
 use crate::facts::{Owner, PodSpec};
 use crate::ids::{Digest, digest};
 use crate::keys::POD_TEMPLATE_HASH;
@@ -10,9 +11,6 @@ use crate::world::PodView;
 
 /// A CronJob adds the minute of the run to the names of its Jobs: since 2001 a number of at least eight digits.
 const CRON_DIGITS: usize = 8;
-
-/// Before the name of a namespace, where all of its pods are meant.
-pub(super) const OF_NAMESPACE: &str = "all pods in ";
 
 /// `KIND NAMESPACE/NAME` of the pod's Deployment, CronJob or other controller.
 pub(crate) fn workload(pod: &PodView<'_>) -> Arc<str> {

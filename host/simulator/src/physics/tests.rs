@@ -171,7 +171,7 @@ impl Lab {
     }
 }
 
-/// The questions of `host/src/act/join.rs`, which a real shell answers in its tests.
+/// The questions of `host/controller/src/act/join.rs`, which a real shell answers in its tests.
 #[tokio::test(start_paused = true)]
 async fn a_join_script_runs_once_and_its_state_can_be_asked_for() {
     let lab = lab(Guests {

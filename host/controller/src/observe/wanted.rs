@@ -1,0 +1,78 @@
+//! What the pools ask of each cluster, and what its credentials lack for it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use kproxide_planner::facts::Join;
+use kproxide_planner::ids::ClusterName;
+use kproxide_planner::world::World;
+
+use super::Lookups;
+use kproxide_pve::preflight::{Missing, Scope};
+
+/// Privileges that the credentials of a cluster do not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lacking {
+    pub message: String,
+    /// For a root shell on any of its servers.
+    pub commands: Vec<String>,
+}
+
+impl Lacking {
+    /// `None`: nothing is missing.
+    pub fn of(gaps: &[Missing]) -> Option<Self> {
+        let texts: Vec<String> = gaps.iter().map(ToString::to_string).collect();
+        (!texts.is_empty()).then(|| Self {
+            message: format!(
+                "the credentials may not do what machines need. {}",
+                texts.join("; ")
+            ),
+            commands: gaps.iter().flat_map(|gap| gap.pveum.clone()).collect(),
+        })
+    }
+}
+
+/// What the classes of pools want of a cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Wanted {
+    /// By name, and whether there is one per hypervisor.
+    pub templates: BTreeSet<(Arc<str>, bool)>,
+    /// Machines of one of them join through the guest agent.
+    pub guest_exec: bool,
+}
+
+impl Wanted {
+    /// What the credentials must be allowed for it, as far as that is known without a look at the templates.
+    pub fn scope(&self, pool: &str, templates: &Lookups) -> Scope {
+        let known = templates.values().flatten();
+        let known = known.filter(|template| template.vmid.0 > 0);
+        Scope {
+            pool: Some(pool.to_owned()),
+            memory_hotplug: known.clone().any(|template| template.hotplugs_memory),
+            templates: known.map(|template| template.vmid.0).collect(),
+            guest_exec: self.guest_exec,
+            ..Scope::default()
+        }
+    }
+}
+
+/// What each cluster must have: for the classes whose pools use it.
+pub fn wanted(world: &World) -> BTreeMap<ClusterName, Wanted> {
+    let mut all: BTreeMap<ClusterName, Wanted> = BTreeMap::new();
+    for pool in world.pools().values() {
+        let Some(class) = world.classes().get(&pool.class) else {
+            continue;
+        };
+        let template = (class.template.clone(), class.local_template);
+        let of_pool = world
+            .clusters()
+            .keys()
+            .filter(|cluster| pool.clusters.is_empty() || pool.clusters.contains(cluster));
+        for cluster in of_pool {
+            let wanted = all.entry(cluster.clone()).or_default();
+            wanted.templates.insert(template.clone());
+            wanted.guest_exec |= class.join == Join::GuestExec;
+        }
+    }
+    all
+}

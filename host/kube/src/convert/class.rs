@@ -1,0 +1,595 @@
+//! NodeClass: what machines are made from, checked and in plain units.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use jiff::SignedDuration;
+use kproxide_planner::facts::{
+    AddressRange, ClassFacts, CloudInit, CsiSetting, Existence, InstanceType, Join, MachineSpec,
+    Network, Timeouts, TopologyValue,
+};
+use kproxide_planner::ids::{Digest, InstanceTypeName, StorageName};
+use kproxide_planner::keys;
+use kproxide_planner::resources::Resources;
+use serde::Serialize;
+use sha2::Digest as _;
+
+use super::{Problems, unsigned};
+use crate::crd::{self, CloneMode, IpPool, NodeClassSpec, TemplatePlacement};
+
+/// A failed machine takes room from others for so long at most.
+const LONGEST_KEPT: SignedDuration = SignedDuration::from_hours(7 * 24);
+
+/// As far as it could be read; nothing is launched while the facts have a problem.
+pub fn class_facts(spec: &NodeClassSpec) -> ClassFacts {
+    let NodeClassSpec {
+        template,
+        instance_types,
+        arch,
+        os,
+        overhead,
+        cloud_init,
+        vm_options,
+        csi,
+        join,
+        tags,
+        provider_id,
+        timeouts,
+    } = spec;
+    let mut problems = Problems::default();
+    if template.clone == CloneMode::Linked && template.storage.is_some() {
+        problems.add(
+            "template.storage",
+            "cannot be used with clone: linked, which stays on the template's storage; use clone: full, or leave storage out",
+        );
+    }
+    problems.label_value("spec.template.name", keys::TEMPLATE, &template.name);
+    check_sizes(instance_types, &mut problems);
+    let pool = cloud_init
+        .as_ref()
+        .and_then(|settings| settings.ip_pool.as_ref());
+    let (network, ranges) = pool.and_then(|pool| network(pool, &mut problems)).unzip();
+    let join_script = match (&join.template, &join.guest_exec) {
+        (Some(_), None) => None,
+        (None, Some(exec)) => Some(exec.command_secret_file.as_str().into()),
+        (Some(_), Some(_)) | (None, None) => {
+            problems.add("join", "set exactly one of template and guestExec");
+            None
+        }
+    };
+    let keep_failed = match &join.keep_failed {
+        Some(time) => problems.period("join.keepFailed", time),
+        None => SignedDuration::ZERO,
+    };
+    if keep_failed > LONGEST_KEPT {
+        problems.add(
+            "join.keepFailed",
+            "is longer than 7 days, which is the most",
+        );
+    }
+    let overhead_milli_cores = unsigned(problems.milli_cores("overhead.cpu", &overhead.cpu));
+    let overhead_memory_bytes = unsigned(problems.bytes("overhead.memory", &overhead.memory));
+    let timeouts = Timeouts {
+        clone: problems.period("timeouts.clone", &timeouts.clone),
+        provision: problems.period("timeouts.provision", &timeouts.provision),
+        agent: problems.period("timeouts.agent", &timeouts.agent),
+        join: problems.period("timeouts.join", &timeouts.join),
+    };
+    if let Some(cpu_type) = &vm_options.cpu_type {
+        let is_inner = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+        if cpu_type.is_empty() || !cpu_type.chars().all(is_inner) {
+            problems.add(
+                "vmOptions.cpuType",
+                format_args!("{cpu_type:?} is not a CPU type of Proxmox; write it like host, x86-64-v2-AES or custom-NAME"),
+            );
+        }
+    }
+    let csi = csi
+        .iter()
+        .map(|one| csi_setting(one, &mut problems))
+        .collect();
+    let cloud_init = cloud_init.as_ref();
+    let machine = MachineSpec {
+        cloud_init: cloud_init.map(|settings| settings_of(settings, network, &mut problems)),
+        vm_options: vm_options.clone(),
+    };
+    let joins = crd::Join {
+        keep_failed: None,
+        ..join.clone()
+    };
+    ClassFacts {
+        template: template.name.as_str().into(),
+        local_template: match template.placement {
+            TemplatePlacement::Local => true,
+            TemplatePlacement::Shared => false,
+        },
+        storage: template.storage.as_deref().map(StorageName::from),
+        linked: match template.clone {
+            CloneMode::Auto => None,
+            CloneMode::Linked => Some(true),
+            CloneMode::Full => Some(false),
+        },
+        instance_types: instance_types.iter().map(instance_type).collect(),
+        arch: match arch {
+            crd::Arch::Amd64 => "amd64".into(),
+            crd::Arch::Arm64 => "arm64".into(),
+        },
+        os: match os {
+            crd::Os::Linux => "linux".into(),
+        },
+        overhead_milli_cores,
+        overhead_memory_bytes,
+        addresses: pool.map(|_| ranges.unwrap_or_default()),
+        timeouts,
+        join: match join_script {
+            None => Join::Template,
+            Some(_) => Join::GuestExec,
+        },
+        join_script,
+        keep_failed,
+        tags: tags.clone(),
+        provider_id: *provider_id,
+        // Of what a machine shows: not of how long things may take, of sizes on offer (each claim records its own), of addresses on offer, or of tags.
+        digest: digest(&(template, arch, os, &joins, &machine)),
+        machine,
+        csi,
+        // The status has them.
+        learned: Vec::new(),
+        problem: problems.text(),
+        // The metadata has it.
+        existence: Existence::default(),
+    }
+}
+
+fn csi_setting(one: &crd::Csi, problems: &mut Problems) -> CsiSetting {
+    let crd::Csi {
+        driver,
+        limit,
+        capacity,
+        topology,
+    } = one;
+    let mut values = BTreeMap::new();
+    for (key, text) in topology {
+        let Some(value) = TopologyValue::read(text) else {
+            problems.add(
+                &format!("csi[{driver}].topology[{key}]"),
+                format_args!("{text:?} is none of node, hypervisor, cluster and =TEXT"),
+            );
+            continue;
+        };
+        values.insert(key.as_str().into(), value);
+    }
+    let field = format!("csi[{driver}].capacity");
+    CsiSetting {
+        driver: driver.as_str().into(),
+        topology: values,
+        limit: *limit,
+        capacity_bytes: capacity
+            .as_ref()
+            .map(|amount| unsigned(problems.bytes(&field, amount))),
+    }
+}
+
+fn check_sizes(instance_types: &[crd::InstanceType], problems: &mut Problems) {
+    if instance_types.is_empty() {
+        problems.add("instanceTypes", "is empty: give at least one size");
+    }
+    for (index, one) in instance_types.iter().enumerate() {
+        if instance_types[..index]
+            .iter()
+            .any(|earlier| earlier.name == one.name)
+        {
+            problems.add(
+                &format!("instanceTypes[{index}].name"),
+                format_args!("{:?} is there twice", one.name),
+            );
+        }
+        if one.cores == 0 || one.memory_mib == 0 {
+            problems.add(
+                &format!("instanceTypes[{index}]"),
+                format_args!("{:?} needs cores and memoryMiB above 0", one.name),
+            );
+        }
+    }
+}
+
+fn instance_type(one: &crd::InstanceType) -> InstanceType {
+    let crd::InstanceType {
+        name,
+        cores,
+        memory_mib,
+        disk_gib,
+        max_pods,
+        extended_resources,
+    } = one;
+    InstanceType {
+        name: InstanceTypeName::from(name.as_str()),
+        cores: *cores,
+        memory_bytes: u64::from(*memory_mib) << 20,
+        disk_bytes: disk_gib.map(|gib| u64::from(gib) << 30),
+        max_pods: *max_pods,
+        extended: Resources {
+            extended: extended_resources
+                .iter()
+                .filter(|(_, count)| **count > 0)
+                .map(|(name, count)| {
+                    let count = i64::try_from(*count).unwrap_or(i64::MAX);
+                    (name.as_str().into(), count)
+                })
+                .collect(),
+            ..Resources::default()
+        },
+    }
+}
+
+fn network(pool: &IpPool, problems: &mut Problems) -> Option<(Network, Vec<AddressRange>)> {
+    let parsed = pool.cidr.split_once('/').and_then(|(address, length)| {
+        let address: IpAddr = address.parse().ok()?;
+        let length: u8 = length.parse().ok()?;
+        (length <= bits(address)).then_some((address, length))
+    });
+    let Some((network, prefix_length)) = parsed else {
+        problems.add(
+            "cloudInit.ipPool.cidr",
+            format_args!("{:?} is not a network such as 10.0.0.0/24", pool.cidr),
+        );
+        return None;
+    };
+    let mut address = |field: &str, text: &str, or_link_local: bool| -> Option<IpAddr> {
+        let field = format!("cloudInit.ipPool.{field}");
+        let Ok(address) = text.parse::<IpAddr>() else {
+            problems.add(&field, format_args!("{text:?} is not an IP address"));
+            return None;
+        };
+        let is_taken = contains(network, prefix_length, address)
+            || (or_link_local && network.is_ipv6() && is_link_local(address));
+        if !is_taken {
+            problems.add(&field, format_args!("{text:?} is outside of {}", pool.cidr));
+            return None;
+        }
+        Some(address)
+    };
+    // All are read before any is missed: each wrong one is told.
+    let gateway = match pool.gateway.as_deref() {
+        // Routers of IPv6 tell their link-local address, and a Node takes it from them.
+        Some(text) => address("gateway", text, true).map(Some),
+        None => Some(None),
+    };
+    let mut ranges = Vec::new();
+    for (index, range) in pool.ranges.iter().enumerate() {
+        let first = address(&format!("ranges[{index}].first"), &range.first, false);
+        let last = address(&format!("ranges[{index}].last"), &range.last, false);
+        let range = first.zip(last);
+        ranges.push(range.map(|(first, last)| AddressRange { first, last }));
+    }
+    for (index, range) in ranges.iter().enumerate() {
+        let Some(range) = range else { continue };
+        let field = format!("cloudInit.ipPool.ranges[{index}]");
+        if range.first > range.last {
+            problems.add(
+                &field,
+                format_args!(
+                    "{}-{} is empty: first must not be larger than last",
+                    range.first, range.last
+                ),
+            );
+        }
+        let is_inside = |gateway| range.first <= gateway && gateway <= range.last;
+        if gateway.flatten().is_some_and(is_inside) {
+            problems.add(&field, "holds the gateway: leave it out of the range");
+        }
+        for reserved in reserved_addresses(network, prefix_length) {
+            if range.first <= reserved && reserved <= range.last {
+                problems.add(
+                    &field,
+                    format_args!(
+                        "holds {reserved}, the network's own or broadcast address: leave it out of the range"
+                    ),
+                );
+            }
+        }
+        if ranges[..index]
+            .iter()
+            .flatten()
+            .any(|other| range.first <= other.last && other.first <= range.last)
+        {
+            problems.add(&field, "overlaps an earlier range");
+        }
+    }
+    let network = Network {
+        prefix_length,
+        gateway: gateway?,
+    };
+    Some((network, ranges.into_iter().collect::<Option<_>>()?))
+}
+
+/// As fe80::1 is. It is of every link, and of no network that has a prefix to choose from.
+fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+        IpAddr::V4(_) => false,
+    }
+}
+
+/// The first and the last address of an IPv4 network that has more than two: no machine can have them.
+fn reserved_addresses(network: IpAddr, prefix_length: u8) -> Vec<IpAddr> {
+    match network {
+        IpAddr::V4(network) if prefix_length <= 30 => {
+            let hosts = u32::MAX.checked_shr(u32::from(prefix_length)).unwrap_or(0);
+            let first = network.to_bits() & !hosts;
+            [first, first | hosts]
+                .map(|address| IpAddr::from(std::net::Ipv4Addr::from_bits(address)))
+                .into()
+        }
+        IpAddr::V4(_) | IpAddr::V6(_) => Vec::new(),
+    }
+}
+
+fn bits(address: IpAddr) -> u8 {
+    match address {
+        IpAddr::V4(_) => 32,
+        IpAddr::V6(_) => 128,
+    }
+}
+
+fn contains(network: IpAddr, prefix_length: u8, address: IpAddr) -> bool {
+    match (network, address) {
+        (IpAddr::V4(network), IpAddr::V4(address)) => {
+            let mask = u32::MAX
+                .checked_shl(32 - u32::from(prefix_length))
+                .unwrap_or(0);
+            network.to_bits() & mask == address.to_bits() & mask
+        }
+        (IpAddr::V6(network), IpAddr::V6(address)) => {
+            let mask = u128::MAX
+                .checked_shl(128 - u32::from(prefix_length))
+                .unwrap_or(0);
+            network.to_bits() & mask == address.to_bits() & mask
+        }
+        (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => false,
+    }
+}
+
+fn settings_of(
+    settings: &crd::CloudInit,
+    network: Option<Network>,
+    problems: &mut Problems,
+) -> CloudInit {
+    let crd::CloudInit {
+        user,
+        ssh_keys,
+        dhcp,
+        ip_pool,
+        nameserver,
+        search_domain,
+    } = settings;
+    if *dhcp == Some(true) && ip_pool.is_some() {
+        problems.add("cloudInit", "dhcp: true and ipPool exclude each other");
+    }
+    CloudInit {
+        user: user.clone(),
+        ssh_keys: ssh_keys.clone(),
+        dhcp: *dhcp == Some(true),
+        network,
+        nameservers: nameservers(nameserver.as_deref().unwrap_or_default(), problems),
+        search_domain: search_domain.clone(),
+    }
+}
+
+/// Separated by blanks or commas.
+fn nameservers(text: &str, problems: &mut Problems) -> Vec<IpAddr> {
+    let mut servers = Vec::new();
+    for server in text.split([' ', ',']).filter(|part| !part.is_empty()) {
+        match server.parse() {
+            Ok(server) => servers.push(server),
+            Err(_) => problems.add(
+                "cloudInit.nameserver",
+                format_args!("{server:?} is not an address; write it like 10.0.0.53"),
+            ),
+        }
+    }
+    servers
+}
+
+fn digest(shown: &impl Serialize) -> Digest {
+    let shown = serde_json::to_vec(shown).expect("a specification is plain data");
+    Digest::from(kproxide_common::hex::hex(&sha2::Sha256::digest(shown)))
+}
+
+#[cfg(test)]
+mod tests {
+    use kproxide_planner::facts::ProviderId;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn read(change: impl FnOnce(&mut Value)) -> ClassFacts {
+        let mut spec = json!({
+            "template": {"name": "debian-13-k3s"},
+            "instanceTypes": [{"name": "m", "cores": 4, "memoryMiB": 8192}],
+        });
+        change(&mut spec);
+        class_facts(&serde_json::from_value(spec).unwrap())
+    }
+
+    fn problem(change: impl FnOnce(&mut Value)) -> String {
+        read(change).problem.expect("a problem")
+    }
+
+    fn with_pool(pool: Value) -> impl FnOnce(&mut Value) {
+        move |spec| spec["cloudInit"] = json!({"ipPool": pool})
+    }
+
+    #[test]
+    fn a_template_and_a_size_are_enough() {
+        let facts = read(|_| {});
+        assert_eq!(facts.problem, None);
+        assert_eq!(facts.instance_types[0].memory_bytes, 8 << 30);
+        assert_eq!(facts.instance_types[0].max_pods, 110);
+        assert_eq!(facts.timeouts.join.as_secs(), 600);
+        assert_eq!(facts.join, Join::Template);
+        assert_eq!(facts.addresses, None);
+        assert_eq!(facts.machine, MachineSpec::default());
+        assert_eq!(facts.provider_id, ProviderId::Auto);
+    }
+
+    /// Huge pages are counted in bytes.
+    #[test]
+    fn r29_a_type_may_offer_more_than_32_bits_of_a_resource() {
+        let facts = read(|spec| {
+            let offered = json!({"hugepages-1Gi": 8_589_934_592_u64, "hugepages-2Mi": 0});
+            spec["instanceTypes"][0]["extendedResources"] = offered;
+        });
+        assert_eq!(facts.problem, None);
+        let offered = &facts.instance_types[0].extended;
+        assert_eq!(offered.extended("hugepages-1Gi"), 8 << 30);
+        assert_eq!(offered.extended.len(), 1);
+    }
+
+    #[test]
+    fn an_address_pool_is_read_and_checked() {
+        let facts = read(with_pool(json!({
+            "cidr": "10.0.0.0/24", "gateway": "10.0.0.1", "ranges": [{"first": "10.0.0.10", "last": "10.0.0.19"}],
+        })));
+        assert_eq!(facts.problem, None);
+        assert_eq!(facts.addresses.unwrap()[0].last.to_string(), "10.0.0.19");
+        assert_eq!(
+            facts.machine.cloud_init.unwrap().network,
+            Some(Network {
+                prefix_length: 24,
+                gateway: Some("10.0.0.1".parse().unwrap())
+            })
+        );
+
+        let check = |pool: Value, expected: &str| {
+            let text = problem(with_pool(pool));
+            assert!(text.contains(expected), "{text}");
+        };
+        let range = |first: &str, last: &str| json!({"cidr": "10.0.0.0/24", "gateway": "10.0.0.1", "ranges": [{"first": first, "last": last}]});
+        check(
+            range("10.0.0.1", "10.0.0.9"),
+            "ranges[0]: holds the gateway",
+        );
+        check(range("10.0.0.9", "10.0.0.5"), "10.0.0.9-10.0.0.5 is empty");
+        check(range("10.0.0.200", "10.0.0.255"), "holds 10.0.0.255");
+        check(range("10.0.0.0", "10.0.0.0"), "holds 10.0.0.0");
+        check(
+            range("10.0.1.1", "10.0.1.9"),
+            "\"10.0.1.1\" is outside of 10.0.0.0/24",
+        );
+        check(
+            range("ten", "10.0.0.9"),
+            "ranges[0].first: \"ten\" is not an IP address",
+        );
+        check(
+            json!({"cidr": "10.0.0.0/33", "ranges": []}),
+            "\"10.0.0.0/33\" is not a network",
+        );
+    }
+
+    #[test]
+    fn r36_the_gateway_of_an_ipv6_network_may_be_link_local() {
+        let pool = |cidr: &str, gateway: &str, first: &str| {
+            let range = json!({"first": first, "last": first});
+            read(with_pool(
+                json!({"cidr": cidr, "gateway": gateway, "ranges": [range]}),
+            ))
+        };
+        let facts = pool("2001:db8:20::/64", "fe80::1", "2001:db8:20::10");
+        assert_eq!(facts.problem, None);
+        let network = facts.machine.cloud_init.unwrap().network.unwrap();
+        assert_eq!(network.gateway, Some("fe80::1".parse().unwrap()));
+
+        for (cidr, gateway, first) in [
+            ("10.0.0.0/24", "fe80::1", "10.0.0.10"),
+            ("10.0.0.0/24", "169.254.0.1", "10.0.0.10"),
+            ("2001:db8:20::/64", "2001:db8:21::1", "2001:db8:20::10"),
+            ("2001:db8:20::/64", "2001:db8:20::1", "fe80::10"),
+        ] {
+            let text = pool(cidr, gateway, first).problem.expect("a problem");
+            assert!(text.contains(&format!("is outside of {cidr}")), "{text}");
+        }
+    }
+
+    #[test]
+    fn r36_each_wrong_address_is_told() {
+        let text = problem(with_pool(json!({
+            "cidr": "10.0.0.0/24", "gateway": "10.0.1.1",
+            "ranges": [
+                {"first": "10.0.2.5", "last": "10.0.3.9"},
+                {"first": "ten", "last": "10.0.0.9"},
+                {"first": "10.0.0.30", "last": "10.0.0.20"},
+            ],
+        })));
+        for expected in [
+            "gateway: \"10.0.1.1\" is outside of 10.0.0.0/24",
+            "ranges[0].first: \"10.0.2.5\" is outside of 10.0.0.0/24",
+            "ranges[0].last: \"10.0.3.9\" is outside of 10.0.0.0/24",
+            "ranges[1].first: \"ten\" is not an IP address",
+            "ranges[2]: 10.0.0.30-10.0.0.20 is empty",
+        ] {
+            assert!(text.contains(expected), "{expected} in {text}");
+        }
+    }
+
+    #[test]
+    fn problems_name_field_value_and_fix() {
+        let text = problem(|spec| spec["timeouts"] = json!({"join": "ten minutes"}));
+        assert!(
+            text.starts_with("spec.timeouts.join: \"ten minutes\" is not a length of time"),
+            "{text}"
+        );
+        let text = problem(|spec| {
+            spec["template"] = json!({"name": "t", "clone": "linked", "storage": "ceph"})
+        });
+        assert!(
+            text.contains("spec.template.storage: cannot be used with clone: linked"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_cpu_type_is_a_word_of_proxmox() {
+        let with = |cpu_type: &str| {
+            let cpu_type = cpu_type.to_owned();
+            read(move |spec| spec["vmOptions"] = json!({"cpuType": cpu_type}))
+        };
+        for good in ["host", "x86-64-v2-AES", "custom-lab_1"] {
+            let facts = with(good);
+            assert_eq!(facts.problem, None);
+            assert_eq!(facts.machine.vm_options.cpu_type.as_deref(), Some(good));
+        }
+        for bad in ["", "host,flags=+aes", "x86 64", "hôst"] {
+            let text = with(bad).problem.expect("a problem");
+            assert!(
+                text.contains("spec.vmOptions.cpuType")
+                    && text.contains("is not a CPU type of Proxmox"),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_digest_is_of_what_machines_show() {
+        let digest = |change: fn(&mut Value)| read(change).digest;
+        let base = digest(|_| {});
+        assert_eq!(
+            base,
+            digest(|spec| spec["timeouts"] = json!({"join": "1m"}))
+        );
+        assert_eq!(base, digest(|spec| spec["tags"] = json!(["k8s"])));
+        assert_ne!(
+            base,
+            digest(|spec| spec["template"]["name"] = json!("other"))
+        );
+        assert_ne!(
+            base,
+            digest(|spec| spec["cloudInit"] = json!({"user": "ops"}))
+        );
+        assert_ne!(
+            base,
+            digest(|spec| spec["vmOptions"] = json!({"cpuType": "host"}))
+        );
+        assert_eq!(base, digest(|spec| spec["vmOptions"] = json!({})));
+    }
+}

@@ -1,0 +1,7 @@
+//! Tests of the adapter as a whole.
+
+mod conformance;
+mod parameters;
+mod secrets;
+
+mod simulated;
