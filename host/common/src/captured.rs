@@ -53,6 +53,7 @@ pub fn log_of<T>(act: impl FnOnce() -> T) -> (T, Vec<String>) {
 pub struct Sink(Arc<Mutex<Vec<u8>>>);
 
 impl Sink {
+    /// All of it, whole lines and the begun one.
     pub fn text(&self) -> String {
         String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
     }
@@ -67,6 +68,7 @@ impl io::Write for Sink {
     }
 }
 
+/// A log as the program writes it in this form, from `level` on, into `sink`.
 pub fn dispatch(form: Form, level: Level, lines: &'static Lines, sink: &Sink) -> Dispatch {
     let writer = sink.clone();
     let builder = tracing_subscriber::fmt()

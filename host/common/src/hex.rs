@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+/// `[0x0a, 0xff]` is `0aff`.
 pub fn hex(bytes: &[u8]) -> String {
     bytes
         .iter()

@@ -3,6 +3,7 @@
 //! A file that does not load, rejects settings that pools use, or fails its self-test is reported and leaves the module before it in place. A policy that
 //! keeps failing is not called again until its file or its settings change.
 
+mod budget;
 mod judging;
 mod reload;
 mod together;
@@ -16,12 +17,13 @@ use kproxide_planner::facts::{PolicyFacts, PolicyKind, PolicyMember, PolicyRef, 
 use kproxide_planner::ids::{Digest, PoolName};
 use kproxide_planner::question::{Answer, AnswerBody, Question};
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use super::engine::{CALL_FUEL, CallError, Called, Engine, LoadError, Module};
 use super::schema;
 use super::{Content, PolicyFiles};
 
+pub use self::budget::Budget;
 pub use self::judging::Unfit;
 pub use self::reload::{Instead, Refusal, Reload, ReloadOutcome};
 
@@ -33,49 +35,6 @@ const FAILURES_MAX: u32 = 5;
 const BUSY_PAUSE: Duration = Duration::from_mins(10);
 /// Uses and records that are remembered. Forgetting one costs a check of settings, or lets a failing policy fail five times more.
 const REMEMBERED_MAX: usize = 10_000;
-
-/// What the policies of one tick may use together. The call that uses the last instructions is not cut short; the one that uses the last of the time is. Where
-/// time stands still while they compute, as in simulation, instructions alone count.
-#[derive(Clone, Copy, Debug)]
-pub struct Budget {
-    pub fuel_left: u64,
-    pub time_left: Duration,
-}
-
-impl Default for Budget {
-    fn default() -> Self {
-        Self {
-            fuel_left: 5 * CALL_FUEL,
-            time_left: Duration::from_secs(1),
-        }
-    }
-}
-
-impl Budget {
-    /// For a person who waits for the answer: the next pod does not.
-    pub fn unlimited() -> Self {
-        Self {
-            fuel_left: u64::MAX,
-            time_left: Duration::MAX,
-        }
-    }
-
-    fn spend(&mut self, fuel: u64) {
-        self.fuel_left = self.fuel_left.saturating_sub(fuel);
-    }
-
-    fn is_used_up(&self) -> bool {
-        self.fuel_left == 0 || self.time_left.is_zero()
-    }
-
-    /// What the call returns; `None`: it was still under way when the time was up. It then ends at its own limits, and nobody hears its answer.
-    async fn time<T>(&mut self, call: impl Future<Output = T>) -> Option<T> {
-        let began = Instant::now();
-        let returned = timeout(self.time_left, call).await;
-        self.time_left = self.time_left.saturating_sub(began.elapsed());
-        returned.ok()
-    }
-}
 
 /// Answers questions. Cheap to clone; all clones share one state.
 #[derive(Clone, Debug)]

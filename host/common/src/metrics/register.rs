@@ -19,10 +19,13 @@ pub struct Described {
     pub help: String,
 }
 
+/// The metrics of one program. A name that is used twice, or that Prometheus does not allow, is an error: https://prometheus.io/docs/concepts/data_model/.
 #[derive(Default)]
 pub struct Register {
+    /// What `/metrics` is written from.
     pub registry: Registry,
     pub described: Vec<Described>,
+    /// Those whose rows go when what they are about is gone.
     pub tables: Vec<Table>,
 }
 
@@ -46,10 +49,12 @@ impl Register {
         Ok(collector)
     }
 
+    /// Only rises; from 0 at each start of kproxide.
     pub fn counter(&mut self, name: &str, help: &str) -> Result<IntCounter, Error> {
         self.add(IntCounter::new(name, help))
     }
 
+    /// One counter for each set of values of `labels`.
     pub fn counters(
         &mut self,
         name: &str,
@@ -59,14 +64,17 @@ impl Register {
         self.add(IntCounterVec::new(Opts::new(name, help), labels))
     }
 
+    /// A whole number that rises and falls.
     pub fn gauge(&mut self, name: &str, help: &str) -> Result<IntGauge, Error> {
         self.add(IntGauge::new(name, help))
     }
 
+    /// A gauge with a fraction, for seconds and shares.
     pub fn float(&mut self, name: &str, help: &str) -> Result<Gauge, Error> {
         self.add(Gauge::new(name, help))
     }
 
+    /// One gauge for each set of values of `labels`.
     pub fn gauges(
         &mut self,
         name: &str,
@@ -76,6 +84,7 @@ impl Register {
         self.add(IntGaugeVec::new(Opts::new(name, help), labels))
     }
 
+    /// Gauges that are shown anew in each pass: [`Table`].
     pub fn table(
         &mut self,
         name: &str,
@@ -88,6 +97,7 @@ impl Register {
         Ok(table)
     }
 
+    /// How often a value was at most each of `buckets`, which rise and have the unit that the name ends with.
     pub fn histogram(
         &mut self,
         name: &str,
@@ -98,6 +108,7 @@ impl Register {
         self.add(Histogram::with_opts(opts))
     }
 
+    /// One histogram for each set of values of `labels`.
     pub fn histograms(
         &mut self,
         name: &str,

@@ -18,6 +18,7 @@ pub struct Requests {
 }
 
 impl Requests {
+    /// Registers them; an error as in [`Register`].
     pub fn new(register: &mut Register) -> Result<Self, Error> {
         Ok(Self {
             counted: register.counters(

@@ -69,6 +69,7 @@ pub struct Present {
 }
 
 impl Present {
+    /// Forgets the series of what is not there any more.
     pub fn retain<T: MetricVecBuilder>(&self, series: &MetricVec<T>) {
         keep(series, |labels| {
             self.names.iter().all(|(label, names)| {

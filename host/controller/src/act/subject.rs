@@ -32,7 +32,7 @@ pub(super) struct Surroundings {
     pub(super) node: Option<NodeName>,
     /// `None`: the class is gone.
     pub(super) class: Option<Arc<ClassFacts>>,
-    /// The storage of its template's cloud-init drive.
+    /// The storage of its template's cloud-init drive, until it is cloned.
     pub(super) cloud_init: Option<StorageName>,
 }
 
@@ -45,6 +45,9 @@ impl Surroundings {
         context: &Context,
     ) -> Option<Self> {
         let mut surroundings = Self::of_spec(&claim.spec, world, context)?;
+        if claim.status.phase == Phase::Pending || claim.status.phase == Phase::Launching {
+            surroundings.cloud_init = cloud_init(&claim.spec, world);
+        }
         let node = world.node_of(claim);
         // Later than that no taint waits for drivers.
         let joining =
@@ -82,7 +85,8 @@ impl Surroundings {
 
     /// `None`: its pool, class or cluster is gone, so it is not launched.
     pub(super) fn of_launch(spec: &ClaimSpec, world: &World, context: &Context) -> Option<Self> {
-        let surroundings = Self::of_spec(spec, world, context)?;
+        let mut surroundings = Self::of_spec(spec, world, context)?;
+        surroundings.cloud_init = cloud_init(spec, world);
         let known = surroundings.class.is_some() && world.pools().contains_key(&spec.pool);
         known.then_some(surroundings)
     }
@@ -125,7 +129,7 @@ impl Surroundings {
             },
             node: None,
             class: class.cloned(),
-            cloud_init: cloud_init(spec, world),
+            cloud_init: None,
         })
     }
 }

@@ -95,6 +95,7 @@ pub struct Server<'w> {
     pub machines: Vec<&'w str>,
 }
 
+/// What is said of one Proxmox server, by what is seen of it now.
 pub fn server<'w>(
     world: &'w World,
     cluster: &ClusterName,

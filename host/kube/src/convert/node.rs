@@ -15,6 +15,7 @@ use super::{filled, since};
 use crate::crd::Amount;
 use crate::view::{DisruptionBudgetView, NodeView, SelectorView, TaintView, VolumeAttachmentView};
 
+/// What planning reads of a Node.
 pub fn node_facts(node: &NodeView) -> NodeFacts {
     let (metadata, spec, status) = (&node.metadata, &node.spec, &node.status);
     let ready = status
@@ -64,6 +65,7 @@ fn offered(amounts: &BTreeMap<String, Amount>) -> Resources {
         .fold(Resources::default(), |sum, amount| sum.plus(&amount))
 }
 
+/// Which pods a PodDisruptionBudget speaks of, and how many of them may be evicted now.
 pub fn disruption_budget_facts(budget: &DisruptionBudgetView) -> DisruptionBudgetFacts {
     let status = &budget.status;
     DisruptionBudgetFacts {

@@ -41,6 +41,7 @@ pub(super) fn pod_claims(pod: &str, volumes: &[PodVolumeView]) -> Vec<PodClaim> 
     claims.collect()
 }
 
+/// What planning reads of a PersistentVolumeClaim.
 pub fn volume_claim_facts(claim: &VolumeClaimView) -> VolumeClaimFacts {
     let VolumeClaimView {
         metadata,
@@ -72,6 +73,7 @@ pub fn volume_claim_facts(claim: &VolumeClaimView) -> VolumeClaimFacts {
     }
 }
 
+/// What planning reads of a PersistentVolume: where it can be reached, and by which driver.
 pub fn volume_facts(volume: &VolumeView) -> VolumeFacts {
     let VolumeView {
         metadata,
@@ -139,6 +141,7 @@ pub fn volume_facts(volume: &VolumeView) -> VolumeFacts {
     }
 }
 
+/// What planning reads of a StorageClass.
 pub fn storage_class_facts(class: &StorageClassView) -> StorageClassFacts {
     let terms = class.allowed_topologies.iter();
     let terms = terms.map(|term| NodeSelectorTerm {
@@ -153,6 +156,7 @@ pub fn storage_class_facts(class: &StorageClassView) -> StorageClassFacts {
     }
 }
 
+/// Which drivers run on a Node, and how many volumes each can attach there.
 pub fn csi_node_facts(node: &CsiNodeView) -> CsiNodeFacts {
     let drivers = node.spec.drivers.iter();
     let drivers = drivers.map(|driver| {
@@ -174,12 +178,14 @@ pub fn csi_node_facts(node: &CsiNodeView) -> CsiNodeFacts {
     }
 }
 
+/// Whether kube-scheduler asks this driver for room before it places a pod.
 pub fn csi_driver_facts(driver: &CsiDriverView) -> CsiDriverFacts {
     CsiDriverFacts {
         storage_capacity: driver.spec.storage_capacity == Some(true),
     }
 }
 
+/// How much room a driver says that a class has, and where.
 pub fn storage_capacity_facts(capacity: &StorageCapacityView) -> StorageCapacityFacts {
     let largest = capacity
         .maximum_volume_size

@@ -46,6 +46,7 @@ pub enum About {
 }
 
 impl About {
+    /// One pod, whose UID is known.
     pub fn pod(pod: &PodKey, uid: &Uid) -> Self {
         Self::Pod(pod.clone(), Some(uid.clone()))
     }
