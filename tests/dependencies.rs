@@ -130,11 +130,11 @@ fn the_planner_depends_on_nothing_that_could_do_io() {
         let names: BTreeSet<String> = tree.split_whitespace().map(str::to_owned).collect();
         names.into_iter().collect::<Vec<_>>()
     };
-    let alone = ["jiff", "kproxide_planner", "serde"];
+    let alone = ["base64", "jiff", "kproxide_planner", "serde"];
     assert_eq!(linked(&[]), alone);
     assert_eq!(linked(&["--features=fuzz,mutants"]), alone);
     // For the host, which makes definitions of the schemas.
-    let with_schemas = ["jiff", "kproxide_planner", "schemars", "serde"];
+    let with_schemas = ["base64", "jiff", "kproxide_planner", "schemars", "serde"];
     assert_eq!(linked(&["--features=schema"]), with_schemas);
 }
 

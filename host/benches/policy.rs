@@ -8,7 +8,7 @@ use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use futures::FutureExt;
 use kproxide_planner::facts::{PolicyKind, PolicyRef, PolicyUse};
 use kproxide_planner::ids::HypervisorId;
-use kproxide_planner::question::{
+use kproxide_planner::plan::question::{
     AnswerBody, Attribute, AttributeValue, Candidate, Context, HypervisorDescription, Machine,
     Question, RankQuestion, Size,
 };

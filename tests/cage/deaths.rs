@@ -11,7 +11,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use kproxide_builtins::{HOSTILE, builtin};
 use kproxide_planner::facts::{PolicyMember, PolicyRef, PolicyUse};
-use kproxide_planner::question::{AnswerBody, Question};
+use kproxide_planner::plan::question::{AnswerBody, Question};
 use kproxide_policy::{
     Budget, CallError, Directories, Engine, Execution, Library, LoadError, Module, PolicyFile,
     PolicyFiles, Workers,
@@ -91,7 +91,7 @@ async fn a_file_whose_worker_is_killed_while_it_starts_is_loaded_by_the_next_one
 async fn in_time(
     engine: &Engine,
     module: &Module,
-) -> Result<kproxide_planner::question::AnswerBody, CallError> {
+) -> Result<kproxide_planner::plan::question::AnswerBody, CallError> {
     eventually(SOON, "a worker that has started", async || {
         match engine.ask(module, &to_spread()).await.result {
             Err(CallError::Starting | CallError::NoRoom(_)) => None,

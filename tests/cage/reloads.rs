@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 use kproxide_builtins::builtin;
-use kproxide_planner::question::AnswerBody;
+use kproxide_planner::plan::question::AnswerBody;
 use kproxide_policy::{Budget, Library, PolicyFile, PolicyFiles};
 
 use super::questions::question;

@@ -5,11 +5,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
-use kproxide_planner::decision;
-use kproxide_planner::plan::Plan;
+use kproxide_planner::plan::question::{Answer, AnswerBody, Question};
+use kproxide_planner::plan::report::NodeOutcome;
+use kproxide_planner::plan::{Plan, decision};
 use kproxide_planner::planning::Planning;
-use kproxide_planner::question::{Answer, AnswerBody, Question};
-use kproxide_planner::report::NodeOutcome;
 use serde::{Deserialize, Serialize};
 
 /// Of so many decisions, together not larger than this as JSON, the oldest are forgotten.

@@ -217,7 +217,10 @@ mod tests {
         let selects = |text: &str, pairs: &[(&str, &str)]| {
             let pairs = pairs.iter();
             let labels = pairs.map(|&(key, value)| (key.to_owned(), value.to_owned()));
-            kproxide_planner::selector::selects(&selector(text).unwrap(), &labels.collect())
+            kproxide_planner::kubernetes::selector::selects(
+                &selector(text).unwrap(),
+                &labels.collect(),
+            )
         };
         let (web, db) = (
             [("app", "web"), ("tier", "a")],

@@ -7,7 +7,7 @@ use clap::{Args, FromArgMatches as _, ValueEnum};
 use kproxide_common::paths;
 use kproxide_common::period::duration;
 use kproxide_planner::facts::LEAST_PRIORITY;
-use kproxide_planner::quantity::{Quantity, QuantityError};
+use kproxide_planner::kubernetes::quantity::{Quantity, QuantityError};
 
 #[derive(Debug, Args)]
 #[command(after_help = "A DURATION is written like 10s, 5m, 24h, 7d or 250ms.")]

@@ -9,7 +9,7 @@ mod kproximate;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kproxide_planner::question::{Answer, AnswerBody, Question};
+use kproxide_planner::plan::question::{Answer, AnswerBody, Question};
 use prometheus::{
     Encoder, Gauge, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, Registry,
     TextEncoder,

@@ -20,13 +20,12 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use kproxide_planner::claim::{SCALE_DOWN_BLOCKED, Waits};
-use kproxide_planner::decision;
 use kproxide_planner::facts::{ClaimCondition, PolicyRef};
 use kproxide_planner::ids::{ClaimName, ClusterName, Digest, Uid};
-use kproxide_planner::plan::Plan;
-use kproxide_planner::report::{
+use kproxide_planner::plan::report::{
     AnchorReport, AnchorTrouble, NodeOutcome, OrphanReport, Remark, Report, Severity, Unusable,
 };
+use kproxide_planner::plan::{Plan, decision};
 use kproxide_planner::world::World;
 
 use crate::act::{ClaimNote, Leftover, RefusedAnchor};

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use jiff::{SignedDuration, Timestamp};
+use kproxide_planner::check::learned;
 use kproxide_planner::facts::{ClassFacts, LearnedNode};
 use kproxide_planner::ids::{ClassName, ClusterName, PoolName};
-use kproxide_planner::learned;
 use kproxide_planner::mutants::{Mutant, broken};
 use kube::api::{Patch, PatchParams};
 use serde::Serialize;

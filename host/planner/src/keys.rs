@@ -23,7 +23,7 @@ pub const DRAINING_TAINT: &str = "kproxide.dev/draining";
 pub const UNNEEDED_TAINT: &str = "kproxide.dev/unneeded";
 /// Annotation of a Node that kproxide cordoned. When kproxide gives a drain up, it uncordons only these Nodes.
 pub const CORDONED_BY_US: &str = "kproxide.dev/cordoned";
-/// Annotation of Events and NodeClaims: the id of the decision ([`crate::decision`]).
+/// Annotation of Events and NodeClaims: the id of the decision ([`crate::plan::decision`]).
 pub const DECISION: &str = "kproxide.dev/decision";
 /// Kubernetes' label of a Node that load balancers outside of the cluster must send no connections to. Its value means
 /// nothing to Kubernetes; kproxide writes [`EXCLUDED_BY_US`], and takes the label off only with that value.

@@ -7,7 +7,7 @@ use futures::FutureExt;
 use kproxide_builtins::{BUILTINS, Builtin, HOSTILE};
 use kproxide_planner::facts::{PolicyKind, PolicyRef, PolicyUse};
 use kproxide_planner::ids::HypervisorId;
-use kproxide_planner::question::{
+use kproxide_planner::plan::question::{
     Attribute, AttributeValue, Candidate, Context, DecorateQuestion, HypervisorDescription,
     Machine, OrderQuestion, Question, RankQuestion, RemovableNode, Size,
 };

@@ -15,7 +15,7 @@ use std::time::Duration;
 use kproxide_builtins::{BUILTINS, Builtin, Kind};
 use kproxide_planner::facts::{PolicyFacts, PolicyKind, PolicyMember, PolicyRef, PolicyUse};
 use kproxide_planner::ids::{Digest, PoolName};
-use kproxide_planner::question::{Answer, AnswerBody, Question};
+use kproxide_planner::plan::question::{Answer, AnswerBody, Question};
 use tokio::sync::watch;
 use tokio::time::Instant;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kproxide_planner::facts::{PolicyKind, PolicyRef, PolicyUse};
 use kproxide_planner::ids::HypervisorId;
-use kproxide_planner::question::{
+use kproxide_planner::plan::question::{
     Candidate, Context, DecorateQuestion, HypervisorDescription, Machine, OrderQuestion, Question,
     RankQuestion, RemovableNode, Size,
 };

@@ -1,7 +1,7 @@
 //! What the controller has written into the conditions of our objects, as findings again: for whoever cannot ask the controller.
 
 use kproxide_planner::ids::PoolName;
-use kproxide_planner::report::Report;
+use kproxide_planner::plan::report::Report;
 
 use crate::manifest::Object;
 use kproxide_controller::judge::reasons::{READY_CONDITION, TOKEN_FITS_CONDITION};

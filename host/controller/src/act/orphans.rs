@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
+use kproxide_planner::check::orphans::suspects;
 use kproxide_planner::facts::{Delta, OrphanFacts, OrphanLook};
 use kproxide_planner::ids::{ClusterName, Vmid};
-use kproxide_planner::orphans::suspects;
 use kproxide_planner::plan::{Adoption, Verdict};
 use kproxide_planner::world::World;
 use tokio::time::{Instant, timeout};

@@ -1,8 +1,8 @@
 //! The claim's status: written by compare-and-set. Then the Event is sent.
 
 use kproxide_planner::claim::{Change, Phase, StatusChange};
-use kproxide_planner::decision;
 use kproxide_planner::ids::Digest;
+use kproxide_planner::plan::decision;
 
 use super::ClaimNote;
 use super::drive::Drive;

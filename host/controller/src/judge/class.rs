@@ -7,7 +7,7 @@ use kproxide_planner::facts::ClassFacts;
 use kproxide_planner::ids::{ClassName, ClusterName};
 use kproxide_planner::keys;
 use kproxide_planner::planning::{Clones, Offer};
-use kproxide_planner::refusal::{Refusal, grouped};
+use kproxide_planner::reasons::no_hypervisor::{Refusal, grouped};
 use kproxide_planner::world::World;
 
 use super::room::nowhere;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use kproxide_planner::facts::OrphanLook;
 use kproxide_planner::keys;
-use kproxide_planner::report::{AnchorReport, AnchorTrouble, OrphanReport, Report};
+use kproxide_planner::plan::report::{AnchorReport, AnchorTrouble, OrphanReport, Report};
 use kproxide_planner::world::World;
 
 use super::{Finding, Group, Level, listed, named, reasons};

@@ -23,8 +23,8 @@ use jiff::Timestamp;
 use kproxide_planner::claim::{Waits, failing_pools};
 use kproxide_planner::facts::PoolFacts;
 use kproxide_planner::ids::{ClaimName, ClassName, ClusterName, PoolName};
+use kproxide_planner::plan::report::Report;
 use kproxide_planner::planning::{clones, offers};
-use kproxide_planner::report::Report;
 use kproxide_planner::world::World;
 
 use crate::observe::Lacking;
@@ -139,7 +139,7 @@ pub fn of_machines(world: &World, assumed: bool) -> Vec<Finding> {
 
 /// Pools by which pods would be helped, if something did not keep them from it.
 pub fn kept_waiting(report: &Report) -> BTreeSet<PoolName> {
-    use kproxide_planner::report::{PendingOutcome, Why};
+    use kproxide_planner::plan::report::{PendingOutcome, Why};
     let whys = report.pending.iter().filter_map(|shape| {
         if let PendingOutcome::Unhelped(whys) = &shape.outcome {
             Some(whys)

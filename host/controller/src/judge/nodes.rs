@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use kproxide_planner::claim::Phase;
 use kproxide_planner::facts::{EntryState, Taint, TaintEffect};
 use kproxide_planner::keys::{CLAIM, UNREGISTERED_TAINT};
-use kproxide_planner::taints::is_passing;
+use kproxide_planner::kubernetes::taints::is_passing;
 use kproxide_planner::world::World;
 
 use super::{Finding, Group, named, reasons};

@@ -7,10 +7,10 @@ use kproxide_planner::facts::{
 };
 use kproxide_planner::ids::{ClassName, ClusterName, PoolName};
 use kproxide_planner::keys;
+use kproxide_planner::plan::report::{AnchorReport, AnchorTrouble, Limit, Unusable};
 use kproxide_planner::planning::{
     Offer, Outdated, addresses_rested, addresses_used_up, limit_reached, outdated,
 };
-use kproxide_planner::report::{AnchorReport, AnchorTrouble, Limit, Unusable};
 use kproxide_planner::world::World;
 
 use super::room::nowhere;

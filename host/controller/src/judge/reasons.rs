@@ -487,7 +487,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use kproxide_planner::claim::READY_REASONS;
-    use kproxide_planner::reasons::REMOVABLE_REASONS;
+    use kproxide_planner::reasons::kept::REMOVABLE_REASONS;
 
     use super::*;
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kproxide_planner::facts::{Drive, GuestFacts, TemplateFacts};
 use kproxide_planner::ids::{ClassName, ClusterName, Vmid};
 use kproxide_planner::planning::{Offer, addresses_left, machines_left, vmids_used_up};
-use kproxide_planner::refusal::{Refusal, grouped};
+use kproxide_planner::reasons::no_hypervisor::{Refusal, grouped};
 use kproxide_planner::world::World;
 
 use super::{Finding, Group, Reason, listed, named, reasons};

@@ -6,12 +6,12 @@ use jiff::Timestamp;
 use kproxide_planner::claim::Phase;
 use kproxide_planner::facts::{ClaimFacts, GuestStatus, HypervisorFacts, NodeFacts, PolicyRef};
 use kproxide_planner::ids::HypervisorId;
-use kproxide_planner::planning::free;
-use kproxide_planner::question::Size;
-use kproxide_planner::reasons::Kept;
-use kproxide_planner::report::{
+use kproxide_planner::plan::question::Size;
+use kproxide_planner::plan::report::{
     AnchorReport, AnchorTrouble, NodeOutcome, NodeReport, PendingOutcome, Report, Why,
 };
+use kproxide_planner::planning::free;
+use kproxide_planner::reasons::kept::Kept;
 use kproxide_planner::world::World;
 use serde::Serialize;
 use serde_json::Value;

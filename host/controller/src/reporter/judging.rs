@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use kproxide_planner::claim::Waits;
 use kproxide_planner::ids::{ClaimName, ClusterName};
-use kproxide_planner::report::Report;
+use kproxide_planner::plan::report::Report;
 use kproxide_planner::world::World;
 
 use super::Reporter;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use kproxide_planner::facts::{PolicyKind, PolicyRef, PolicyUse, PoolFacts};
 use kproxide_planner::ids::PoolName;
-use kproxide_planner::report::Report;
+use kproxide_planner::plan::report::Report;
 use kproxide_planner::world::World;
 
 use super::Reporter;

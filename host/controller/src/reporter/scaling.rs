@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use kproxide_planner::ids::{ClaimName, Digest, PodKey};
-use kproxide_planner::report::{PendingOutcome, PendingShape, PlacementReport};
+use kproxide_planner::plan::report::{PendingOutcome, PendingShape, PlacementReport};
 use kproxide_planner::world::World;
 
 use super::{PODS_TOLD_MAX, REPEAT, Reporter};

@@ -1,9 +1,9 @@
 //! What the tick found, in the conditions and counts of our own objects.
 
 use jiff::Timestamp;
+use kproxide_planner::check::learned;
 use kproxide_planner::facts::{ClassFacts, Delta, Existence, InventoryFacts};
 use kproxide_planner::ids::ClassName;
-use kproxide_planner::learned;
 use kproxide_planner::world::World;
 
 use super::Reporter;

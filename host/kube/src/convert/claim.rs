@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use kproxide_planner::decision;
 use kproxide_planner::facts::{ClaimFacts, ClaimSpec, ClaimStatus};
 use kproxide_planner::ids::{ClaimName, Uid};
 use kproxide_planner::keys;
+use kproxide_planner::plan::decision;
 use kube::api::ObjectMeta;
 use serde_json::{Map, Value};
 

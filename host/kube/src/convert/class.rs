@@ -10,7 +10,7 @@ use kproxide_planner::facts::{
 };
 use kproxide_planner::ids::{Digest, InstanceTypeName, StorageName};
 use kproxide_planner::keys;
-use kproxide_planner::resources::Resources;
+use kproxide_planner::kubernetes::resources::Resources;
 use serde::Serialize;
 use sha2::Digest as _;
 

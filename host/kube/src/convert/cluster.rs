@@ -7,7 +7,7 @@ use std::sync::Arc;
 use kproxide_planner::facts::{ClusterFacts, Existence};
 use kproxide_planner::ids::Vmid;
 use kproxide_planner::keys;
-use kproxide_planner::question::{Attribute, AttributeValue, PROXMOX_SAYS};
+use kproxide_planner::plan::question::{Attribute, AttributeValue, PROXMOX_SAYS};
 use kube::api::ObjectMeta;
 use serde_json::Value;
 

@@ -35,7 +35,7 @@ use jiff::{SignedDuration, Timestamp};
 use kproxide_planner::facts::{Existence, Labels};
 use kproxide_planner::ids::Uid;
 use kproxide_planner::keys;
-use kproxide_planner::quantity::Quantity;
+use kproxide_planner::kubernetes::quantity::Quantity;
 use kube::Resource;
 use kube::api::ObjectMeta;
 use serde::de::DeserializeOwned;

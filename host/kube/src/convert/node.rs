@@ -7,7 +7,7 @@ use kproxide_planner::facts::{
     TaintEffect, VolumeAttachmentFacts,
 };
 use kproxide_planner::ids::Uid;
-use kproxide_planner::resources::Resources;
+use kproxide_planner::kubernetes::resources::Resources;
 
 use super::created;
 use super::pod::requirement_facts;

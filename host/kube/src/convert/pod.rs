@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::sync::Arc;
 
-use kproxide_planner::eviction::{Protection, protection};
 use kproxide_planner::facts::{
     DaemonSetFacts, HostPort, LabelSelector, Labels, MOST_REQUIREMENTS, Namespaces, Operator,
     Owner, PodClaim, PodFacts, PodPhase, PodSpec, PodTemplate, PodTerm, Requirement,
@@ -16,7 +15,8 @@ use kproxide_planner::facts::{
 };
 use kproxide_planner::ids::{NodeName, PodKey, Uid};
 use kproxide_planner::keys;
-use kproxide_planner::resources::{
+use kproxide_planner::kubernetes::eviction::{Protection, protection};
+use kproxide_planner::kubernetes::resources::{
     InitContainer, PodLevelRequests, Resources, is_huge_pages, pod_requests,
 };
 use kube::api::ObjectMeta;

@@ -9,7 +9,7 @@ use kproxide_planner::facts::{
 };
 use kproxide_planner::ids::{ClassName, ClusterName};
 use kproxide_planner::keys;
-use kproxide_planner::resources::Resources;
+use kproxide_planner::kubernetes::resources::Resources;
 use kube::api::ObjectMeta;
 use serde_json::{Map, Value};
 

@@ -9,7 +9,7 @@ use kproxide_planner::facts::{
 };
 use kproxide_planner::ids::{ObjectKey, Uid};
 use kproxide_planner::keys;
-use kproxide_planner::quantity::Quantity;
+use kproxide_planner::kubernetes::quantity::Quantity;
 use kube::api::ObjectMeta;
 
 use super::filled;

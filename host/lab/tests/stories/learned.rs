@@ -11,9 +11,7 @@ use super::degraded::{HOUR, lively, running, scale};
 use super::explained::{Pods, person, told};
 use super::run;
 use kproxide_controller::admin;
-use kproxide_lab::wide;
-use kproxide_lab::{Lab, Setting, config};
-use kproxide_lab::{MACHINE, furnished};
+use kproxide_lab::{Lab, MACHINE, Setting, config, furnished, wide};
 
 fn learned(lab: &Lab) -> Vec<Value> {
     let class = lab.kube.get("nodeclasses.kproxide.dev", "", "debian");
@@ -45,7 +43,7 @@ async fn r1_what_a_node_offered_is_known_after_it_is_gone_and_after_a_restart() 
     assert_eq!(names, ["medium", "medium"]);
     let memory = |amounts: &Value| {
         let text = amounts["memory"].as_str().unwrap().to_owned();
-        let quantity: kproxide_planner::quantity::Quantity = text.parse().unwrap();
+        let quantity: kproxide_planner::kubernetes::quantity::Quantity = text.parse().unwrap();
         quantity.units_down()
     };
     let offered = memory(&node["status"]["allocatable"]);

@@ -10,7 +10,7 @@ use kproxide_planner::facts::Delta;
 use kproxide_planner::fixtures::{Scene, hypervisor, instance_type, spec};
 use kproxide_planner::ids::Vmid;
 use kproxide_planner::plan::Plan;
-use kproxide_planner::report::{PendingOutcome, Severity};
+use kproxide_planner::plan::report::{PendingOutcome, Severity};
 
 const PODS: usize = 50_000;
 const MACHINES: usize = 1_000;

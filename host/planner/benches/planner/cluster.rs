@@ -9,11 +9,11 @@ use kproxide_planner::fixtures::{
     NOW, Scene, at, hypervisor, labels, node, pending_pod, plan, running_pod, spec,
 };
 use kproxide_planner::ids::{ClusterName, PodKey, Vmid};
+use kproxide_planner::plan::question::Question;
+use kproxide_planner::plan::report::NodeOutcome;
 use kproxide_planner::plan::{Plan, Verdict};
 use kproxide_planner::planning::Limits;
-use kproxide_planner::question::Question;
-use kproxide_planner::reasons::Kept;
-use kproxide_planner::report::NodeOutcome;
+use kproxide_planner::reasons::kept::Kept;
 
 use crate::spread::spread;
 

@@ -6,7 +6,7 @@ use std::hint::black_box;
 use criterion::{BenchmarkId, Criterion};
 use kproxide_planner::fixtures::{at_odds, instance_type, pending_pod, spec};
 use kproxide_planner::ids::PodKey;
-use kproxide_planner::report::PendingOutcome;
+use kproxide_planner::plan::report::PendingOutcome;
 use kproxide_planner::{World, fixtures::Scene};
 
 /// Pods, and terms of each. What is not optimized plans only a small one.

@@ -14,8 +14,8 @@ use criterion::{criterion_group, criterion_main};
 use kproxide_planner::World;
 use kproxide_planner::fixtures::{NOW, at};
 use kproxide_planner::plan::Plan;
+use kproxide_planner::plan::report::PendingOutcome;
 use kproxide_planner::planning::Limits;
-use kproxide_planner::report::PendingOutcome;
 
 criterion_group!(
     benches,

@@ -1,7 +1,7 @@
 //! The policies of the benches, as plain functions: what they answer is the built-in `spread`'s definition, without its component.
 
 use kproxide_planner::fixtures::{answered, reasonable};
-use kproxide_planner::question::{Answer, AnswerBody, Candidate, Question, Ranking, Scored};
+use kproxide_planner::plan::question::{Answer, AnswerBody, Candidate, Question, Ranking, Scored};
 
 /// Hypervisors without a machine first, the others by the share of their memory that is available; other questions as sensible policies answer them.
 pub(crate) fn spread(question: &Question) -> Answer {

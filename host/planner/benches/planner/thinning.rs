@@ -6,8 +6,8 @@ use criterion::Criterion;
 use kproxide_planner::World;
 use kproxide_planner::fixtures::{Scene, hypervisor, instance_type, running_pod, spec};
 use kproxide_planner::ids::{PodKey, Vmid};
+use kproxide_planner::plan::report::Severity;
 use kproxide_planner::plan::{Plan, Verdict};
-use kproxide_planner::report::Severity;
 
 const NODES: usize = 2_000;
 const PODS_PER_NODE: usize = 40;

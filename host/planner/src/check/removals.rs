@@ -6,11 +6,11 @@ use jiff::Timestamp;
 
 use super::Violation;
 use crate::claim::Phase;
-use crate::eviction::{Protection, protection};
 use crate::facts::{ClaimFacts, LedgerFacts, PoolFacts};
 use crate::guard::anchor;
 use crate::ids::{ClaimName, PoolName};
 use crate::keys::{CONTROL_PLANE_ROLES, DO_NOT_DISRUPT, KARPENTER_DO_NOT_DISRUPT};
+use crate::kubernetes::eviction::{Protection, protection};
 use crate::plan::{Advance, Plan, RemovalReason, Verdict};
 use crate::world::World;
 

@@ -3,13 +3,12 @@
 use jiff::Timestamp;
 
 use super::answers::failed;
+use super::effect::{Effect, NodePatch, NodeRef};
 use super::labels::own;
 use super::observed::Observed;
-use super::op::{Effect, Op};
-use super::step::{Change, NodePatch, NodeRef, StatusChange, Step};
+use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
-use super::{Condition, Phase};
-use crate::facts::{ClaimSpec, Labels, NodeFacts, ProviderId, Taint};
+use crate::facts::{ClaimSpec, Condition, Labels, NodeFacts, Op, Phase, ProviderId, Taint};
 use crate::ids::NodeName;
 use crate::keys::{self, UNINITIALIZED_TAINT, UNREGISTERED_TAINT};
 

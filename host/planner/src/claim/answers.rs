@@ -2,12 +2,11 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::Condition;
 use super::observed::{Attempted, Failure, MachineLook, Observed, Outcome, Presence};
-use super::op::Op;
 use super::ownership::Mismatch;
 use super::step::{StatusChange, Step};
 use super::subject::Subject;
+use crate::facts::{Condition, Op};
 use crate::ids::NodeName;
 use crate::time::later;
 

@@ -7,9 +7,9 @@ use super::observed::{MachineLook, Observed, Presence};
 use super::ownership::{Made, Mismatch, is_another, prove};
 use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
-use super::{Condition, Phase};
+use crate::facts::{Condition, Phase};
 use crate::plan::{RemovalReason, Standing, Verdict};
-use crate::reasons::{Kept, REMOVING};
+use crate::reasons::kept::{Kept, REMOVING};
 
 /// Writes down that the removal begins. Before that kproxide changes nothing. It does not begin if it could not remove
 /// the machine in the end.
@@ -59,7 +59,7 @@ pub(super) fn begin_because(
     change.draining_since = Change::Set(now);
     if reason.is_voluntary() {
         // It becomes False when the drain is given up. The planner counts its pause from that time.
-        let unneeded = super::unneeded(&Standing::CouldGo, now);
+        let unneeded = super::step::unneeded(&Standing::CouldGo, now);
         change.conditions.extend(unneeded.conditions);
     }
     change.record()

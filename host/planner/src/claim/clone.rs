@@ -2,15 +2,15 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::Condition;
 use super::answers::{proven_absent, soon, unread};
+use super::effect::Effect;
 use super::failing::{clone_too_late, fail, failed_launch, taken_by_another, too_late};
 use super::observed::{EntryLook, Failure, MachineLook, Marker, Observed, Outcome, Presence};
-use super::op::{Effect, Op};
 use super::ownership::{Made, is_another, prove};
 use super::reasons::{CLONE_FAILED, CLONE_INTERRUPTED, CLONED, STUCK_LOCKED, VMID_TAKEN};
 use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
+use crate::facts::{Condition, Op};
 use crate::time::later;
 
 /// A clone that has just been asked for may take a moment to show.

@@ -3,14 +3,14 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::answers::{failed, several, soon, unread};
+use super::effect::Effect;
 use super::node::node_ref;
 use super::observed::{EntryLook, NodeLook, Observed};
-use super::op::{Effect, Op};
 use super::reasons::{CLOSED, VMID_TAKEN};
 use super::stalled;
 use super::step::{StatusChange, Step};
 use super::subject::Subject;
-use super::{Condition, Phase};
+use crate::facts::{Condition, Op, Phase};
 use crate::plan::Verdict;
 use crate::time::later;
 

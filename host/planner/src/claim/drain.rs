@@ -8,23 +8,22 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::answers::{SOON, failed, proven_absent, several, soon, unread};
 use super::begin::{Obstacle, obstacle, warming_up};
+use super::effect::Effect;
 use super::empty::{awaits_volumes_alone, empty, leaving, tell, unfinished};
 use super::node::{evicts, is_cordoned_by_us, is_ready, node_ref};
 use super::observed::{MachineLook, NodeLook, Observed};
-use super::op::{Effect, Op};
 use super::ownership::{Mismatch, is_another};
 use super::power::is_down;
 use super::reasons::drained_for;
 use super::status::retry_digest;
 use super::step::{Change, StatusChange, Step};
 use super::subject::{GuestHint, Subject};
-use super::{Condition, GIVEN_UP};
-use crate::eviction::{Blocker, blocker};
-use crate::facts::BlockedDrains;
-use crate::hold::Hold;
+use crate::facts::{BlockedDrains, Condition, GIVEN_UP, Op};
 use crate::ids::{Digest, PodKey};
+use crate::kubernetes::eviction::{Blocker, blocker};
 use crate::plan::{RemovalReason, Verdict};
-use crate::reasons::GiveUp;
+use crate::reasons::kept::GiveUp;
+use crate::reasons::on_hold::Hold;
 use crate::time::later;
 
 /// So many pods that keep a Node are remembered.

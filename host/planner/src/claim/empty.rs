@@ -5,17 +5,17 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::answers::{LATER, SOON, failed, soon, unread};
+use super::effect::{Effect, PodRef};
 use super::node::{evicts, is_cordoned, is_ready, node_ref};
 use super::observed::{NodeLook, Observed, Outcome, PodOnNode, Refusal};
 use super::off::dead_node;
-use super::op::{Effect, Op};
 use super::power::is_down;
 use super::reasons::recorded_word;
-use super::step::{PodRef, StatusChange, Step};
+use super::step::{StatusChange, Step};
 use super::subject::Subject;
-use super::{Condition, Phase};
-use crate::hold::Hold;
+use crate::facts::{Condition, Op, Phase};
 use crate::plan::RemovalReason;
+use crate::reasons::on_hold::Hold;
 use crate::time::later;
 
 /// Between two attempts to evict the same pod.

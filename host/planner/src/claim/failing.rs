@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::reasons::VMID_TAKEN;
 use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
-use super::{Condition, Phase};
+use crate::facts::{Condition, Phase};
 use crate::mutants::{Mutant, broken};
 
 /// The launch has failed: the claim is closed, and the next tick makes another one.

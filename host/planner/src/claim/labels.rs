@@ -3,10 +3,10 @@
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::effect::{Effect, NodePatch};
 use super::node::node_ref;
-use super::op::Effect;
-use super::step::{NodePatch, StatusChange, Step};
-use super::subject::Subject;
+use super::step::{StatusChange, Step};
+use super::subject::{Restored, Subject};
 use crate::facts::{ClaimSpec, Labels, NodeFacts};
 use crate::ids::{ClaimName, NodeName};
 use crate::keys;
@@ -19,13 +19,6 @@ const SAID: SignedDuration = SignedDuration::from_hours(1);
 
 /// The Event that says so.
 pub const LABELS_RESTORED: &str = "NodeLabelsRestored";
-
-/// When this process last wrote to the Node, and when it said why. Another process may do both once more.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Restored {
-    pub written: Option<Timestamp>,
-    pub said: Option<Timestamp>,
-}
 
 /// What there is to do about the labels.
 pub(super) enum Restoring {

@@ -6,15 +6,15 @@ use super::answers::{
     SOON, failed_on_vm, follow, not_visible, proven_absent, refuse, settled, soon, unread,
 };
 use super::clone::clone;
+use super::effect::Effect;
 use super::failing::{fail, taken_by_another, too_late};
 use super::observed::{Failure, MachineLook, Observed, Outcome, Power, Presence};
-use super::op::{Effect, Op};
 use super::ownership::{Made, is_another, prove};
 use super::power::{pause, starts};
 use super::reasons::{PREPARE_FAILED, START_FAILED};
 use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
-use super::{Condition, Phase};
+use crate::facts::{Condition, Op, Phase};
 use crate::time::later;
 
 /// Starts of a new VM before its launch has failed.

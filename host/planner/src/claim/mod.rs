@@ -21,6 +21,10 @@ mod off;
 
 mod looks;
 
+mod reads;
+
+mod effect;
+
 mod step;
 
 mod op;
@@ -76,36 +80,27 @@ mod ledger;
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) mod tests;
 
+pub use crate::facts::{Condition, GIVEN_UP, Intent, Op, Phase};
 pub use adopt::provider_id;
-pub use labels::{LABELS_RESTORED, Restored, labels_differ};
+pub use effect::{Effect, NodePatch, NodeRef, PodRef};
+pub use labels::{LABELS_RESTORED, labels_differ};
 pub use ledger::{Closing, close, entry_of, failing_pools};
 pub(crate) use ledger::{backoff_with_open_claims, is_over};
-pub use looks::{Looks, Need, looks};
-pub use moved::{KeepsZone, Moved};
+pub use looks::{Looks, Need};
 pub use next::next;
 pub use observed::{
     Attempted, ClaimLook, EntryLook, Evidence, Failure, JoinLook, Machine, MachineLook, Marker,
     NodeLook, Observed, Outcome, PodOnNode, Power, Presence, Refusal,
 };
-pub use op::{Effect, Op};
 pub use ownership::{Mismatch, Proven, is_proven, same_uuid};
+pub use reads::looks;
 pub use reasons::{
-    KEPT_FAILED, NODE_GONE, NODE_NOT_READY, NODE_READY, READY_REASONS, SERVER_OFFLINE,
-    ZONE_OUTDATED,
+    BLOCKED_BY_POD, CORDONED, KEPT_FAILED, NODE_GONE, NODE_NOT_READY, NODE_READY, READY_REASONS,
+    SCALE_DOWN_BLOCKED, SERVER_OFFLINE, ZONE_OUTDATED,
 };
 pub use service::ready_differs;
-pub use stalled::Waits;
 pub(crate) use status::retry_digest;
-pub use step::{
-    Change, NodePatch, NodeRef, Note, PodRef, StatusChange, Step, Then, removable, unneeded,
+pub use step::{Change, Note, StatusChange, Step, Then, removable, unneeded};
+pub use subject::{
+    GuestHint, Hint, KeepsZone, Moved, Registering, Restored, Settings, Subject, Waits,
 };
-pub use subject::{GuestHint, Hint, Registering, Settings, Subject};
-
-pub use crate::facts::{Condition, GIVEN_UP, Intent, Phase};
-
-/// The Event that says what keeps a Node that could go.
-pub const SCALE_DOWN_BLOCKED: &str = "ScaleDownBlocked";
-/// The reason of `Unneeded=False` if only a pod keeps the Node.
-pub const BLOCKED_BY_POD: &str = "BlockedByPod";
-/// And of one that runs no pods and that a user has cordoned.
-pub const CORDONED: &str = "Cordoned";

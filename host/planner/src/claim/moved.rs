@@ -2,36 +2,18 @@
 //! the old zone is told in the condition Ready.
 
 use std::fmt;
-use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use super::answers::soon;
+use super::effect::{Effect, NodePatch};
 use super::node::node_ref;
 use super::observed::Observed;
-use super::op::{Effect, Op};
-use super::step::{NodePatch, Step};
-use super::subject::Subject;
-use crate::facts::NodeFacts;
+use super::step::Step;
+use super::subject::{KeepsZone, Moved, Subject};
+use crate::facts::{NodeFacts, Op};
 use crate::ids::NodeName;
 use crate::keys::ZONE;
-
-/// A Node's label `topology.kubernetes.io/zone` names a server that its VM has left.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Moved {
-    pub from: Arc<str>,
-    pub to: Arc<str>,
-    /// `None`: kproxide sets the label anew.
-    pub keeps: Option<KeepsZone>,
-}
-
-/// Why the label stays as it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum KeepsZone {
-    /// A pod there uses this PersistentVolume, which is bound to the old zone.
-    Volume(Arc<str>),
-    CloudController,
-}
 
 impl fmt::Display for Moved {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

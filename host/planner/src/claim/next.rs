@@ -5,10 +5,10 @@ use jiff::Timestamp;
 use super::answers::{soon, unread};
 use super::begin::begin;
 use super::observed::{ClaimLook, Observed, Outcome};
-use super::op::Op;
 use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
-use super::{Phase, closing, drain, launch, orphan, register, service, stalled, terminate};
+use super::{closing, drain, launch, orphan, register, service, stalled, terminate};
+use crate::facts::{Op, Phase};
 use crate::plan::{RemovalReason, Verdict};
 
 /// Why a deleted claim is left alone.

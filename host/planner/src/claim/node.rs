@@ -1,10 +1,9 @@
 //! A claim's Node, as a drain finds and marks it.
 
-use super::Op;
+use super::effect::NodeRef;
 use super::observed::{NodeLook, Observed};
-use super::step::NodeRef;
 use super::subject::Subject;
-use crate::facts::NodeFacts;
+use crate::facts::{NodeFacts, Op};
 use crate::ids::NodeName;
 use crate::keys::{DRAINING_TAINT, OUT_OF_SERVICE_TAINT};
 

@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::op::Op;
-use crate::eviction::{ENDS, Ties};
-use crate::facts::{NodeFacts, PodFacts, PodPhase};
+use crate::facts::{NodeFacts, Op, PodFacts, PodPhase};
 use crate::ids::{NodeName, PodKey, Uid};
-use crate::taints::tolerates_drain;
+use crate::kubernetes::eviction::{ENDS, Ties};
+use crate::kubernetes::taints::tolerates_drain;
 use crate::time::later;
 
 /// One observation. All of it was read after the last step. Pods were read after the Node, so that their list is newer

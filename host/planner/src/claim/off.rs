@@ -3,15 +3,14 @@
 
 use jiff::Timestamp;
 
-use super::Condition;
 use super::answers::{SOON, failed, proven_absent, settled, soon};
+use super::effect::Effect;
 use super::node::{evicts, is_out_of_service, node_ref};
 use super::observed::{Machine, MachineLook, NodeLook, Observed, Power};
-use super::op::{Effect, Op};
 use super::ownership::{Made, prove, same_uuid};
 use super::step::{StatusChange, Step};
 use super::subject::Subject;
-use crate::facts::NodeFacts;
+use crate::facts::{Condition, NodeFacts, Op};
 use crate::ids::NodeName;
 use crate::mutants::{Mutant, broken};
 use crate::plan::RemovalReason;

@@ -1,89 +1,19 @@
 //! The operations on a claim and its machine, as a table: each `match` is a column, each operation a row.
 //!
-//! To add one, add a variant to [`Op`] and to [`Effect`], a row to each `match` here, its call in `act`, and the phase
+//! To add one, add a variant to [`Op`] and to [`super::effect::Effect`], a row to each `match` here, its call in `act`, and the phase
 //! that asks for it.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use super::answers::{no_quorum, soon};
 use super::looks::{Looks, Need, machine};
 use super::observed::{MachineLook, Observed};
-use super::ownership::Proven;
-use super::step::{NodePatch, NodeRef, PodRef, StatusChange, Step};
+use super::step::{StatusChange, Step};
 use super::subject::Subject;
-use crate::facts::LaunchFailure;
 
 use Op::*;
 
-pub use crate::facts::Op;
-
-/// An operation with its arguments.
-///
-/// An operation on a VM carries the proof that the VM is the claim's ([`Proven`]). Only `prove` makes such a proof.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Effect {
-    /// Ask for the clone, into the claim's VMID.
-    Clone,
-    /// Write the configuration, if its digest is still the proven one.
-    Configure(Proven),
-    /// Grow the boot disk to this many bytes.
-    Resize(Proven, u64),
-    Start(Proven),
-    /// Run the join script in the guest, unless it has run there already.
-    Join(Proven),
-    /// Through the Eviction API, each with its UID as precondition.
-    Evict(Vec<PodRef>),
-    Shutdown(Proven, SignedDuration),
-    Stop(Proven),
-    /// Mark the VM as condemned, if its digest is still the proven one.
-    Tombstone(Proven),
-    /// With `purge`, and never with the removal of unreferenced disks.
-    Destroy(Proven),
-    PatchNode(NodeRef, Box<NodePatch>),
-    /// Put our drain taint on the Node and mark it unschedulable.
-    Cordon(NodeRef),
-    /// Undo [`Effect::Cordon`].
-    Uncordon(NodeRef),
-    /// Tell Kubernetes that nothing runs on this Node any more.
-    OutOfService(NodeRef),
-    /// The point of no return; with the UID as precondition.
-    DeleteClaim,
-    /// With the UID as precondition.
-    DeleteNode(NodeRef),
-    /// Keep the VMID and the address from being used again until then, and no longer count the machine in the limits.
-    /// If the launch failed, note that for its hypervisor and storage.
-    Quarantine {
-        until: Timestamp,
-        failure: Option<LaunchFailure>,
-    },
-    /// The claim is closed.
-    RemoveFinalizer,
-}
-
-impl Effect {
-    pub fn op(&self) -> Op {
-        match self {
-            Self::Clone => Clone,
-            Self::Configure(_) => Configure,
-            Self::Resize(..) => Resize,
-            Self::Start(_) => Start,
-            Self::Join(_) => Join,
-            Self::Evict(_) => Evict,
-            Self::Shutdown(..) => Shutdown,
-            Self::Stop(_) => Stop,
-            Self::Tombstone(_) => Tombstone,
-            Self::Destroy(_) => Destroy,
-            Self::PatchNode(..) => PatchNode,
-            Self::Cordon(_) => Cordon,
-            Self::Uncordon(_) => Uncordon,
-            Self::OutOfService(_) => OutOfService,
-            Self::DeleteClaim => DeleteClaim,
-            Self::DeleteNode(_) => DeleteNode,
-            Self::Quarantine { .. } => Quarantine,
-            Self::RemoveFinalizer => RemoveFinalizer,
-        }
-    }
-}
+use crate::facts::Op;
 
 impl Op {
     /// What has to be observed before it.

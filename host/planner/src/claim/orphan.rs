@@ -9,12 +9,11 @@ use super::observed::{Machine, MachineLook, NodeLook, Observed};
 use super::ownership::{Made, Mismatch, is_another, prove};
 use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
-use super::{Condition, Phase};
-use crate::facts::{Adopts, NodeFacts};
-use crate::hold::Hold;
+use crate::facts::{Adopts, Condition, NodeFacts, Phase};
 use crate::ids::{NodeName, Vmid};
 use crate::keys::{DRAINING_TAINT, UNREGISTERED_TAINT};
 use crate::plan::{RemovalReason, Standing};
+use crate::reasons::on_hold::Hold;
 use crate::time::later;
 
 /// The reason of conditions that the machine's earlier claim had reached.
@@ -158,7 +157,7 @@ fn in_service(subject: &Subject<'_>, name: &NodeName, node: &NodeFacts, now: Tim
             why,
             now,
         );
-        let unneeded = super::unneeded(&Standing::CouldGo, now);
+        let unneeded = super::step::unneeded(&Standing::CouldGo, now);
         change.conditions.extend(unneeded.conditions);
         change.draining_since = Change::Set(now);
     }

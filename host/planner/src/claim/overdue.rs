@@ -2,12 +2,12 @@
 
 use jiff::Timestamp;
 
-use super::Condition;
 use super::answers::{LATER, unread};
 use super::failing::fail;
 use super::observed::{NodeLook, Observed, PodOnNode};
 use super::step::{StatusChange, Step};
 use super::subject::Subject;
+use crate::facts::Condition;
 use crate::time::later;
 
 /// The reason of a Node that is known and not Ready.

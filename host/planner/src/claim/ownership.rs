@@ -5,10 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::observed::{Machine, Marker};
-use super::op::Op;
 use super::reasons::VMID_TAKEN;
 use super::subject::Subject;
-use super::{Condition, Phase};
+use crate::facts::{Condition, Op, Phase};
 use crate::ids::{Uid, Vmid};
 use crate::mutants::{Mutant, broken};
 

@@ -7,13 +7,13 @@ use super::answers::{
     failed, follow, no_quorum, not_visible, proven_absent, refuse, settled, soon,
 };
 use super::begin::begin_because;
+use super::effect::Effect;
 use super::failing::fail;
 use super::observed::{Machine, MachineLook, NodeLook, Observed, Power};
-use super::op::{Effect, Op};
 use super::ownership::{Made, is_another, prove};
 use super::step::{StatusChange, Step};
 use super::subject::{GuestHint, Subject};
-use super::{Condition, Phase};
+use crate::facts::{Condition, Op, Phase};
 use crate::plan::{RemovalReason, Verdict};
 use crate::time::later;
 

@@ -1,8 +1,15 @@
 //! Reasons of conditions that a later step reads again.
 
-use super::Condition;
 use super::subject::Subject;
+use crate::facts::Condition;
 use crate::plan::RemovalReason;
+
+/// The Event that says what keeps a Node that could go.
+pub const SCALE_DOWN_BLOCKED: &str = "ScaleDownBlocked";
+/// The reason of `Unneeded=False` if only a pod keeps the Node.
+pub const BLOCKED_BY_POD: &str = "BlockedByPod";
+/// And of one that runs no pods and that a user has cordoned.
+pub const CORDONED: &str = "Cordoned";
 
 /// The reason of `Launched=False` when our VM was certainly never made, because another VM has its VMID.
 pub(super) const VMID_TAKEN: &str = "VmidTaken";

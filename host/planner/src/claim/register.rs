@@ -6,19 +6,19 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::adopt::{Adoption, adopt, registered_as};
 use super::answers::{SOON, failed, refuse, settled, several, soon, unread};
+use super::effect::Effect;
 use super::failing::fail;
 use super::observed::{Failure, JoinLook, MachineLook, NodeLook, Observed};
-use super::op::{Effect, Op};
 use super::overdue::{NOT_READY, broken, is_broken, is_overdue, overdue};
 use super::ownership::{Made, prove};
 use super::power::check_power;
 use super::reasons::{AWAITS_DEVICES, JOIN_NOT_RUN, JOIN_TIMEOUT};
 use super::step::{StatusChange, Step};
 use super::subject::Subject;
-use super::{Condition, Phase, evidence, service};
-use crate::facts::Join;
+use super::{evidence, service};
+use crate::facts::{Condition, Join, Op, Phase};
 use crate::ids::NodeName;
-use crate::taints::{delays_service, is_passing, untolerated};
+use crate::kubernetes::taints::{delays_service, is_passing, untolerated};
 use crate::time::later;
 
 /// Pause between two calls of the guest agent. A silent agent blocks one of Proxmox's workers for seconds.

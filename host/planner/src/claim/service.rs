@@ -5,15 +5,14 @@ use jiff::{SignedDuration, Timestamp};
 use super::adopt::{Adoption, adopt, registered_as};
 use super::answers::{LATER, refuse, settled, soon};
 use super::labels::{Restoring, restoring};
-use super::moved::{Moved, zone_set};
+use super::moved::zone_set;
 use super::observed::{MachineLook, NodeLook, Observed};
 use super::ownership::{Made, prove};
 use super::power::{check_power, is_down};
 use super::reasons::{NODE_GONE, NODE_NOT_READY, NODE_READY, SERVER_OFFLINE, ZONE_OUTDATED};
 use super::step::{Change, StatusChange, Step};
-use super::subject::Subject;
-use super::{Condition, Op, Phase};
-use crate::facts::{ClaimStatus, NodeFacts};
+use super::subject::{Moved, Subject};
+use crate::facts::{ClaimStatus, Condition, NodeFacts, Op, Phase};
 use crate::time::later;
 
 /// A machine that kproxide has restarted counts as recovered after it has run this long.

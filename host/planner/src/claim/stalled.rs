@@ -8,8 +8,7 @@ use super::answers::SOON;
 use super::reasons::KEPT_FAILED;
 use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
-use super::{Condition, Phase};
-use crate::facts::{ClaimStatus, RemovalReason};
+use crate::facts::{ClaimStatus, Condition, Phase, RemovalReason};
 use crate::plan::Verdict;
 use crate::time::later;
 
@@ -18,15 +17,6 @@ const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
 
 /// A removal of which nothing goes on for so long gives its place back.
 const GIVES_BACK: SignedDuration = SignedDuration::from_mins(10);
-
-/// What the last drives of a claim have ended with, as long as its removal did not go on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Waits {
-    pub since: Timestamp,
-    pub why: String,
-    /// Since when it is this.
-    pub why_since: Timestamp,
-}
 
 impl ClaimStatus {
     /// From when its removal takes no place in its pool's budget. `None`: as long as its VM exists. Its pods, if it had

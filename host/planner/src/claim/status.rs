@@ -6,13 +6,12 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::evidence::lasting;
-use super::op::Op;
 use super::reasons::{
     AWAITS_DEVICES, CLONE_FAILED, CLONED, JOIN_NOT_RUN, NOT_IN_SERVICE, NUMBER_SPOILT, OUTDATED,
     PREPARE_FAILED, START_FAILED, STORAGE_BUSY, VMID_TAKEN,
 };
 use crate::facts::{
-    BlockedDrains, ClaimCondition, ClaimFacts, ClaimStatus, Condition, GIVEN_UP, LaunchFailure,
+    BlockedDrains, ClaimCondition, ClaimFacts, ClaimStatus, Condition, GIVEN_UP, LaunchFailure, Op,
     Phase, RemovalReason, Timeouts,
 };
 use crate::ids::{Digest, digest};

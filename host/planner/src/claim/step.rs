@@ -5,15 +5,14 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use super::effect::{Effect, NodeRef};
 use super::observed::Failure;
-use super::op::{Effect, Op};
 use super::reasons::{
-    DRAINING, NODE_READY, NOT_IN_SERVICE, NUMBER_SPOILT, OUTDATED, REFUSED_EVERYWHERE,
-    STORAGE_BUSY, TERMINATING,
+    BLOCKED_BY_POD, CORDONED, DRAINING, NODE_READY, NOT_IN_SERVICE, NUMBER_SPOILT, OUTDATED,
+    REFUSED_EVERYWHERE, SCALE_DOWN_BLOCKED, STORAGE_BUSY, TERMINATING,
 };
-use super::{BLOCKED_BY_POD, CORDONED, Condition, Intent, Phase, SCALE_DOWN_BLOCKED};
-use crate::facts::{BlockedDrains, ClaimCondition, ClaimStatus, Labels, Taint};
-use crate::ids::{NodeName, PodKey, Uid};
+use crate::facts::{BlockedDrains, ClaimCondition, ClaimStatus, Condition, Intent, Op, Phase};
+use crate::ids::Uid;
 use crate::plan::{Removable, Standing};
 
 /// What is to be done now for one claim.
@@ -51,29 +50,6 @@ pub enum Step {
 pub enum Then {
     Continue,
     BackOff { until: Timestamp, why: String },
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NodeRef {
-    pub name: NodeName,
-    pub uid: Uid,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PodRef {
-    pub key: PodKey,
-    pub uid: Uid,
-}
-
-/// What a Node lacks: only what differs is in it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NodePatch {
-    pub labels: Labels,
-    pub annotations: Labels,
-    pub add_taints: Vec<Taint>,
-    /// Remove `kproxide.dev/unregistered`.
-    pub remove_unregistered: bool,
-    pub provider_id: Option<String>,
 }
 
 /// An Event about the claim.

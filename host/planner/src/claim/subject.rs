@@ -5,13 +5,9 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::labels::Restored;
-use super::moved::Moved;
-use super::op::Op;
-use super::stalled::Waits;
-use super::{Condition, Phase};
 use crate::facts::{
-    ClaimFacts, ClaimStatus, GuestStatus, InventoryFacts, Join, PoolFacts, ProviderId, Timeouts,
+    ClaimFacts, ClaimStatus, Condition, GuestStatus, InventoryFacts, Join, Op, Phase, PoolFacts,
+    ProviderId, Timeouts,
 };
 use crate::ids::{ClaimName, Digest, PodKey, Uid, Vmid};
 use crate::plan::Verdict;
@@ -209,4 +205,37 @@ impl<'a> Subject<'a> {
     pub(super) fn started_at(&self) -> Timestamp {
         self.status().started_at.unwrap_or(self.claim.created)
     }
+}
+
+/// When this process last wrote to the Node, and when it said why. Another process may do both once more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Restored {
+    pub written: Option<Timestamp>,
+    pub said: Option<Timestamp>,
+}
+
+/// A Node's label `topology.kubernetes.io/zone` names a server that its VM has left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Moved {
+    pub from: Arc<str>,
+    pub to: Arc<str>,
+    /// `None`: kproxide sets the label anew.
+    pub keeps: Option<KeepsZone>,
+}
+
+/// Why the label stays as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeepsZone {
+    /// A pod there uses this PersistentVolume, which is bound to the old zone.
+    Volume(Arc<str>),
+    CloudController,
+}
+
+/// What the last drives of a claim have ended with, as long as its removal did not go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waits {
+    pub since: Timestamp,
+    pub why: String,
+    /// Since when it is this.
+    pub why_since: Timestamp,
 }

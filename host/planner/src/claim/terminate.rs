@@ -3,25 +3,25 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::Condition;
 use super::answers::{
     LATER, ask_for_a_human, failed_on_vm, follow, not_visible, proven_absent, refuse, settled,
     soon, unread,
 };
 use super::closing::{close, quarantine};
+use super::effect::Effect;
 use super::node::{is_cordoned, node_ref};
 use super::observed::{
     EntryLook, Failure, Machine, MachineLook, Marker, NodeLook, Observed, Outcome, Power, Presence,
 };
 use super::off::out_of_service;
-use super::op::{Effect, Op};
 use super::ownership::{Made, Mismatch, Proven, believed_unseen, is_another, prove, same_uuid};
 use super::reasons::{CLONE_INTERRUPTED, KEPT_FAILED, STUCK_LOCKED, VMID_TAKEN};
 use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
-use crate::hold::Hold;
+use crate::facts::{Condition, Op};
 use crate::mutants::{Mutant, broken};
 use crate::plan::Verdict;
+use crate::reasons::on_hold::Hold;
 use crate::time::later;
 
 /// Look again at a locked VM after this long.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::storage::{PodClaim, VolumeNeed, VolumeWait};
 use super::too_many::TooMany;
 use crate::ids::{NodeName, Uid};
-use crate::resources::Resources;
+use crate::kubernetes::resources::Resources;
 
 /// Labels or annotations.
 pub type Labels = BTreeMap<String, String>;
@@ -128,7 +128,7 @@ pub struct PodSpec {
 /// What the pods of one template have in common although each has volumes of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PodTemplate {
-    /// Effective requests: containers, init and sidecar containers, overhead, and 1 of `pods`. See [`crate::resources::pod_requests`].
+    /// Effective requests: containers, init and sidecar containers, overhead, and 1 of `pods`. See [`crate::kubernetes::resources::pod_requests`].
     pub requests: Resources,
     pub node_selector: BTreeMap<String, String>,
     /// Required node affinity: terms are alternatives. `None`: no such requirement; an empty list matches nothing.

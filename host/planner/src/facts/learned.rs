@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{Digest, InstanceTypeName, NodeName};
-use crate::resources::Resources;
+use crate::kubernetes::resources::Resources;
 
 /// Amounts as Kubernetes writes them, such as `cpu: 3900m`.
 pub type Amounts = BTreeMap<Arc<str>, String>;

@@ -9,7 +9,6 @@ use super::claim::ClaimSpec;
 use super::objects::PolicyKind;
 use super::record::RemovalReason;
 use super::tries::{InVain, Offered, Tries};
-use crate::base64;
 use crate::ids::{
     ClaimName, ClassName, ClusterName, HypervisorId, PoolName, StorageName, Uid, Vmid,
 };
@@ -301,7 +300,7 @@ pub struct PolicyState {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous: Option<HypervisorId>,
     /// The policy's own state, in base64.
-    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "base64")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "in_base64")]
     #[cfg_attr(feature = "schema", schemars(with = "String", length(max = 5464)))]
     pub state: Vec<u8>,
 }
@@ -394,4 +393,19 @@ pub struct LaunchFailure {
     /// As in [`Backoff`].
     pub class: Arc<str>,
     pub message: String,
+}
+
+/// Bytes in JSON as base64 with its padding (RFC 4648, section 4). Anything else is an error.
+mod in_base64 {
+    use base64::prelude::{BASE64_STANDARD, Engine as _};
+    use serde::{Deserialize, Deserializer, Serializer, de};
+
+    pub(super) fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&BASE64_STANDARD.encode(bytes))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
+        let text = String::deserialize(from)?;
+        BASE64_STANDARD.decode(text).map_err(de::Error::custom)
+    }
 }

@@ -4,6 +4,9 @@
 //! records in [`claim`] and [`ledger`] (in the words of [`record`]), Proxmox's side in [`proxmox`]. Everything that
 //! changes arrives as a [`Delta`].
 
+pub mod limits;
+pub(crate) mod removal;
+
 mod attributes;
 mod claim;
 mod kubernetes;

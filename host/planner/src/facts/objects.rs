@@ -13,7 +13,7 @@ use super::kubernetes::{Labels, Taint};
 use super::learned::LearnedNode;
 use super::machine::{MachineSpec, ProviderId};
 use crate::ids::{ClassName, ClusterName, Digest, InstanceTypeName, StorageName, Uid, Vmid};
-use crate::resources::Resources;
+use crate::kubernetes::resources::Resources;
 
 /// How one of the user's objects stands in the API server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

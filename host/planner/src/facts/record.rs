@@ -101,7 +101,7 @@ pub enum Op {
 /// The reason of `Drained` and `Unneeded` once a drain was given up.
 pub const GIVEN_UP: &str = "GivenUp";
 
-/// Why a machine is removed. [`crate::removal`] says what follows from it. Removals with a later reason of this list
+/// Why a machine is removed. [`crate::facts::removal`] says what follows from it. Removals with a later reason of this list
 /// go first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum RemovalReason {

@@ -1,8 +1,8 @@
 //! Quantities and vectors of amounts, against arithmetic that cannot overflow.
 
 use crate::fuzz::Draw;
-use crate::quantity::Quantity;
-use crate::resources::Resources;
+use crate::kubernetes::quantity::Quantity;
+use crate::kubernetes::resources::Resources;
 
 const LARGEST: i128 = i64::MAX as i128 * 1_000_000_000;
 

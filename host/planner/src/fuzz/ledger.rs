@@ -6,11 +6,11 @@ use super::{Draw, moment};
 use crate::facts::{Backoff, EntryState, LaunchFailure, LedgerFacts, Removal};
 use crate::fixtures::Scene;
 use crate::guard::breaker;
+use crate::guard::upkeep::upkeep;
 use crate::ids::{ClaimName, HypervisorId, StorageName};
 use crate::ledger::{LONGEST_BACKOFF, RESERVATION_LASTS, overdue, quarantine, record_failure};
 use crate::plan::RemovalReason;
 use crate::time::later;
-use crate::upkeep::upkeep;
 
 const PLACES: [(&str, Option<&str>); 3] = [
     ("alpha", None),

@@ -23,11 +23,11 @@ use jiff::{SignedDuration, Timestamp};
 use crate::facts::{
     Anchor, AnchorLook, ClusterFacts, ForeignMark, GuestFacts, LedgerFacts, Mark, OrphanLook,
 };
-use crate::hold::AnchorHold;
 use crate::ids::{ClusterName, Vmid};
-use crate::numbers::used_numbers;
+use crate::ledger::numbers::used_numbers;
 use crate::plan::AnchorStep;
-use crate::report::{AnchorReport, AnchorTrouble};
+use crate::plan::report::{AnchorReport, AnchorTrouble};
+use crate::reasons::on_hold::AnchorHold;
 use crate::time::later;
 use crate::world::World;
 use sight::Sight;

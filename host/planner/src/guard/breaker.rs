@@ -11,11 +11,11 @@ use std::collections::BTreeSet;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::facts::Removal;
-pub use crate::hold::WINDOW;
-use crate::hold::Wait;
+use crate::facts::removal::Allowance;
 use crate::ids::ClaimName;
 use crate::plan::RemovalReason;
-use crate::removal::Allowance;
+pub use crate::reasons::on_hold::WINDOW;
+use crate::reasons::on_hold::Wait;
 use crate::time::later;
 
 /// Removals that even the smallest cluster may begin within the window, so that it can shrink as fast as the pool's

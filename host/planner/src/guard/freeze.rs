@@ -13,14 +13,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 
 use crate::claim::{Condition, GuestHint, Phase};
+use crate::facts::removal::Loss;
 use crate::facts::{
     ClaimFacts, EntryState, Freeze, GuestStatus, LedgerEntry, LedgerFacts, OrphanLook,
     PoolDeletion, PoolFacts,
 };
 use crate::ids::{ClaimName, PoolName};
 use crate::ledger::is_of_claim;
-use crate::removal::Loss;
-use crate::report::Frozen;
+use crate::plan::report::Frozen;
 use crate::world::World;
 
 /// This many machines may be bad at once without a freeze, in a cluster of any size.

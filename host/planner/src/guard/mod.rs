@@ -1,13 +1,16 @@
 //! What stops kproxide when something looks wrong as a whole. The freeze: too many machines went bad at once. The
 //! breaker: too many were removed in a short time. The anchor: a copy of this cluster may be at work.
 
+pub mod loops;
+pub(crate) mod upkeep;
+
 pub mod anchor;
 pub mod breaker;
 pub mod freeze;
 
 use crate::facts::{LedgerFacts, RemovalReason};
-use crate::hold::{AnchorHold, Hold};
 use crate::ids::ClusterName;
+use crate::reasons::on_hold::{AnchorHold, Hold};
 use crate::world::World;
 
 /// What kproxide is about to do in a Proxmox cluster.

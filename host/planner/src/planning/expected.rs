@@ -2,16 +2,16 @@
 
 use jiff::Timestamp;
 
-use super::filters::Filters;
-use super::fit::{Free, NodeProfile};
-use super::machines::{self, NEW};
-use super::topology::Spot;
 use super::{Limits, Planning};
 use crate::facts::{Labels, Taint};
 use crate::ids::ObjectKey;
-use crate::question::{Answer, Question};
-use crate::report::Misfit;
-use crate::resources::Resources;
+use crate::kubernetes::resources::Resources;
+use crate::plan::question::{Answer, Question};
+use crate::plan::report::Misfit;
+use crate::planning::machines::shape::{self, NEW};
+use crate::planning::pods::filters::Filters;
+use crate::planning::pods::fit::{Free, NodeProfile};
+use crate::planning::pods::topology::Spot;
 use crate::world::{PodView, World};
 
 /// A machine that could be made, as pods would find it.
@@ -78,7 +78,7 @@ impl<'w> Planning<'w> {
                 Expected {
                     profile: profile.clone(),
                     free: offer.free.clone(),
-                    allocatable: offer.free.resources.plus(&machines::sum(specs.into_iter())),
+                    allocatable: offer.free.resources.plus(&shape::sum(specs.into_iter())),
                     daemons,
                 }
             });

@@ -6,83 +6,51 @@
 //! let plan = planning.finish();
 //! ```
 //!
-//! [`Planning::question`] calls the steps in order. Each file of this folder is one step, or something that several
-//! steps share: hypervisors ([`sites`]) and their free room ([`room`]), which pods fit where ([`fit`]), machines as
-//! pods will see them ([`machines`]), the simulated cluster ([`snapshot`]).
+//! [`Planning::question`] calls the steps in order. Each file below is one step, or something that several steps share. Its rooms, each on what stands before
+//! it: which pods fit where ([`pods`]), machines as pods will see them ([`machines`]), hypervisors and their room ([`hypervisors`]), what becomes of the claims
+//! that are there ([`claims`]), what is made ([`up`]) and what goes ([`down`]).
 
-mod addresses;
-mod ahead;
-mod attributes;
-mod awaited;
-mod believed;
-mod blockers;
-mod breaking;
+mod pods;
+
+pub(crate) mod machines;
+
+mod hypervisors;
+
 mod claims;
-mod clone;
-mod coming_room;
-mod csi;
-mod decorate;
+
+mod up;
+
+mod down;
+
 #[cfg(any(test, feature = "fixtures"))]
 pub mod expected;
-mod explain;
-mod filters;
-mod finalizers;
-mod fit;
-mod kept;
-mod learned;
-mod loops;
-pub(crate) mod machines;
-mod moved;
-mod orphans;
-mod outdated;
-mod packing;
-mod placement;
-mod pools;
-mod preferences;
-mod preferred;
-mod registering;
-mod removable;
-mod replacing;
-mod resting;
-mod returning;
-mod room;
-mod safety;
-mod scale_down;
-mod scale_up;
-mod schedule;
-mod sites;
-mod snapshot;
-mod states;
-mod topology;
-mod unexpected_taints;
-mod volumes;
 
 use jiff::Timestamp;
 
-pub use self::filters::Filters;
-use self::learned::Learned;
-pub use self::moved::moved;
-pub use self::outdated::{Outdated, outdated};
-pub use self::pools::{limit_reached, machines_left};
-pub use self::registering::{promised_devices, registering};
-pub use self::resting::keepers;
-pub use self::returning::ends_with_machine;
-pub use self::room::{
+pub use self::claims::resting::keepers;
+pub use self::hypervisors::room::{
     addresses_left, addresses_rested, addresses_used_up, vmids_rested, vmids_used_up,
 };
-pub use self::sites::{Clones, Offer, clones, free, offers};
+pub use self::hypervisors::sites::{Clones, Offer, clones, free, offers};
+use self::machines::learned::Learned;
+pub use self::pods::filters::Filters;
+pub use self::pods::moved::moved;
+pub use self::pods::registering::{promised_devices, registering};
+pub use self::pods::returning::ends_with_machine;
+pub use self::up::outdated::{Outdated, outdated};
+pub use self::up::pools::{limit_reached, machines_left};
 use crate::check;
 use crate::claim::backoff_with_open_claims;
+pub use crate::facts::limits::Limits;
 use crate::facts::{Backoff, LedgerFacts, PolicyRef};
+use crate::guard::upkeep;
 use crate::ids::PoolName;
-pub use crate::limits::Limits;
+use crate::plan::question::{Answer, AnswerBody, Question};
+use crate::plan::report::{PolicyFailure, Remark, Report, Severity};
 use crate::plan::{
     Adoption, Advance, AnchorStep, Awaited, DecorationMemo, Launch, Plan, Preference, Removable,
     RemovalReason, Unneeded, Verdict,
 };
-use crate::question::{Answer, AnswerBody, Question};
-use crate::report::{PolicyFailure, Remark, Report, Severity};
-use crate::upkeep;
 use crate::world::World;
 
 /// One tick under way. See the module.
@@ -93,15 +61,15 @@ pub struct Planning<'w> {
     ledger: LedgerFacts,
     /// Its back-off, and that of failed launches whose claims are not closed yet.
     backoff: Vec<Backoff>,
-    rows: Vec<claims::ClaimState<'w>>,
-    pools: Vec<pools::PoolPlan<'w>>,
-    hypervisors: sites::Hypervisors<'w>,
-    decorating: decorate::Decorating,
-    snapshot: snapshot::ClusterSnapshot<'w>,
-    turns: topology::Turns,
-    needs: Vec<schedule::Need<'w>>,
-    placing: placement::Placing,
-    scale_down: scale_down::ScaleDown,
+    rows: Vec<claims::stages::ClaimState<'w>>,
+    pools: Vec<up::pools::PoolPlan<'w>>,
+    hypervisors: hypervisors::sites::Hypervisors<'w>,
+    decorating: up::decorate::Decorating,
+    snapshot: up::snapshot::ClusterSnapshot<'w>,
+    turns: pods::topology::Turns,
+    needs: Vec<up::schedule::Need<'w>>,
+    placing: up::placement::Placing,
+    scale_down: down::scale_down::ScaleDown,
     /// Number of machines of which the breaker allows a share.
     machines: u32,
     launches: Vec<Launch>,
@@ -178,13 +146,13 @@ impl<'w> Planning<'w> {
             backoff: Vec::new(),
             rows: Vec::new(),
             pools: Vec::new(),
-            hypervisors: sites::Hypervisors::default(),
-            decorating: decorate::Decorating::default(),
-            snapshot: snapshot::ClusterSnapshot::default(),
-            turns: topology::Turns::default(),
+            hypervisors: hypervisors::sites::Hypervisors::default(),
+            decorating: up::decorate::Decorating::default(),
+            snapshot: up::snapshot::ClusterSnapshot::default(),
+            turns: pods::topology::Turns::default(),
             needs: Vec::new(),
-            placing: placement::Placing::default(),
-            scale_down: scale_down::ScaleDown::default(),
+            placing: up::placement::Placing::default(),
+            scale_down: down::scale_down::ScaleDown::default(),
             machines: 0,
             launches: Vec::new(),
             adoptions: Vec::new(),
@@ -305,7 +273,7 @@ impl<'w> Planning<'w> {
             Some(ledger) => *ledger == self.ledger,
             None => self.ledger == LedgerFacts::default(),
         };
-        let finalizers = finalizers::steps(self.tick.world, &self.ledger, &self.launches);
+        let finalizers = claims::finalizers::steps(self.tick.world, &self.ledger, &self.launches);
         let mut plan = Plan {
             ledger: (!stands).then_some(self.ledger),
             launches: self.launches,
@@ -359,10 +327,10 @@ impl<'w> Planning<'w> {
     }
 }
 
-impl claims::ClaimState<'_> {
+impl claims::stages::ClaimState<'_> {
     fn remove(&mut self, reason: RemovalReason) {
         self.verdict = Verdict::Remove(reason);
-        self.stage = claims::Stage::Leaving;
+        self.stage = claims::stages::Stage::Leaving;
     }
 }
 

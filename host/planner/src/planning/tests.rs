@@ -43,11 +43,11 @@ mod two;
 mod volumes;
 
 use crate::claim::{Condition, Phase};
+use crate::facts::limits::Limits;
 use crate::facts::{ClaimCondition, ClaimFacts, ClaimStatus};
 use crate::fixtures::*;
-use crate::limits::Limits;
+use crate::plan::report::{NodeOutcome, PendingOutcome, Severity, Why};
 use crate::plan::{Launch, Plan, Verdict};
-use crate::report::{NodeOutcome, PendingOutcome, Severity, Why};
 
 /// How many machines the scene wants.
 fn launches(scene: &Scene) -> usize {

@@ -467,7 +467,7 @@ fn set<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, value: Option<Box<V>>) {
     };
 }
 
-/// What is attached to each Node ([`VolumeNeed::attached`]), and the CSI drivers that did it.
+/// What is attached to each Node (by its VolumeAttachments), and the CSI drivers that did it.
 pub(crate) type Attached<'w> = BTreeMap<&'w NodeName, BTreeSet<(&'w Arc<str>, &'w Arc<str>)>>;
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use crate::facts::{
 };
 use crate::ids::{NodeName, PodKey, Uid};
 use crate::keys::DEFAULT_SCHEDULER;
-use crate::resources::ExactSum;
+use crate::kubernetes::resources::ExactSum;
 
 /// The key of a shape's interner: equal specs have equal ids.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -7,7 +7,7 @@ use crate::facts::{
     StorageClassFacts, VolumeClaimFacts, VolumeFacts, VolumeTraits,
 };
 use crate::fixtures::{NOW, Scene, at, labels, node, owner, pending_pod, running_pod, spec};
-use crate::resources::Resources;
+use crate::kubernetes::resources::Resources;
 
 /// Everything that a World says, in an order of names: equal for worlds that no reader can tell apart.
 fn canonical(world: &World) -> String {

@@ -7,10 +7,10 @@ use jiff::Timestamp;
 
 use super::interner::Id;
 use super::pods::{NodeSlot, Pod, PodIx, Pods};
-use crate::eviction::{ENDS, Ties};
 use crate::facts::{CsiNodeFacts, Labels, NodeFacts, Owner, PodFacts, PodPhase, PodSpec};
 use crate::ids::{NodeName, PodKey, Uid};
-use crate::resources::Resources;
+use crate::kubernetes::eviction::{ENDS, Ties};
+use crate::kubernetes::resources::Resources;
 use crate::time::later;
 
 /// A pod as planning and its callers see it.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use kproxide_planner::facts::{Labels, PolicyKind, Taint, TaintEffect};
-use kproxide_planner::question::{
+use kproxide_planner::plan::question::{
     AnswerBody, DecorateQuestion, Decoration, OrderQuestion, Question, RankQuestion, Ranking,
     Rejected, Removals, Scored,
 };

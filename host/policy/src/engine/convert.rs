@@ -1,6 +1,6 @@
 //! Converts the planner's types to WIT's, and WIT's answers to [`Reply`].
 
-use kproxide_planner::question::{
+use kproxide_planner::plan::question::{
     Attribute, AttributeValue, Candidate, Context, DecorateQuestion, HypervisorDescription,
     Machine, OrderQuestion, RankQuestion, Rejected, Scored, Size,
 };

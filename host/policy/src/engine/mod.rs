@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use kproxide_planner::facts::PolicyKind;
 use kproxide_planner::ids::Digest;
-use kproxide_planner::question::{AnswerBody, Question};
+use kproxide_planner::plan::question::{AnswerBody, Question};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::runtime::Handle;
@@ -32,8 +32,7 @@ use super::wrap;
 use kproxide_common::foreign;
 
 pub(super) use self::check::REASON_BYTES_MAX;
-pub use self::load::LoadError;
-pub use self::load::digest;
+pub use self::load::{LoadError, digest};
 pub(super) use self::reply::{Replied, Reply};
 pub(super) use self::store::Images;
 pub use self::unpack::{UNPACKED_BYTES_MAX, unpacked};

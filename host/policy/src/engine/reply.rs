@@ -1,6 +1,6 @@
 //! What a policy says before anybody has looked at it: it comes from an instance in this process or, over a pipe, from one in another.
 
-use kproxide_planner::question::{Rejected, Scored};
+use kproxide_planner::plan::question::{Rejected, Scored};
 use serde::{Deserialize, Serialize};
 
 use super::store::{LOG_BYTES_MAX, LOG_ERRORS_MAX, LOG_LINES_MAX};

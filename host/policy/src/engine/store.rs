@@ -1,7 +1,7 @@
 //! One call of a policy: a store with its limits, an instance, and the answer or the reason for a failure.
 
 use kproxide_planner::facts::PolicyKind;
-use kproxide_planner::question::Question;
+use kproxide_planner::plan::question::Question;
 use thiserror::Error;
 use wasmtime::component::Linker;
 use wasmtime::{Config, OperatorCost, ResourceLimiter, Store, StoreContextMut, Trap};

@@ -5,7 +5,7 @@ mod time;
 mod together;
 mod watched;
 
-use kproxide_planner::question::{RankQuestion, Ranking};
+use kproxide_planner::plan::question::{RankQuestion, Ranking};
 
 use super::*;
 use crate::fixtures::{self, embedded, engine, question};

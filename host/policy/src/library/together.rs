@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use kproxide_planner::ids::Digest;
-use kproxide_planner::question::{
+use kproxide_planner::plan::question::{
     Answer, AnswerBody, Question, Ranking, Rejected, Removals, Scored, States,
 };
 

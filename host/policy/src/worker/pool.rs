@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use kproxide_planner::ids::Digest;
-use kproxide_planner::question::Question;
+use kproxide_planner::plan::question::Question;
 use tokio::sync::{OwnedMutexGuard, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::timeout;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::io::{self, Read};
 
 use kproxide_planner::facts::PolicyKind;
-use kproxide_planner::question::Question;
+use kproxide_planner::plan::question::Question;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use kproxide_planner::facts::Delta;
+use kproxide_planner::kubernetes::selector::selects;
 use kproxide_planner::plan::Plan;
-use kproxide_planner::selector::selects;
 use kproxide_planner::world::PodView;
 use serde::Serialize;
 use serde_json::Value;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use kproxide_planner::facts::{StorageClassFacts, VolumeClaimFacts, VolumeFacts};
 use kproxide_planner::ids::ObjectKey;
 use kproxide_planner::keys;
-use kproxide_planner::selector::selects;
+use kproxide_planner::kubernetes::selector::selects;
 use serde_json::{Value, json};
 
 use super::Object;

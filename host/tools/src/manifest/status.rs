@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use kproxide_planner::facts::LabelSelector;
-use kproxide_planner::selector::selects;
+use kproxide_planner::kubernetes::selector::selects;
 use serde_json::{Value, json};
 
 use super::{Object, Objects};

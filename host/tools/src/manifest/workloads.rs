@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use kproxide_planner::quantity::Quantity;
+use kproxide_planner::kubernetes::quantity::Quantity;
 use serde_json::{Value, json};
 
 use super::{Identity, Object, Objects};

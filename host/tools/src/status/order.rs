@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use kproxide_planner::report::Report;
+use kproxide_planner::plan::report::Report;
 use kproxide_planner::world::World;
 
 use crate::manifest::Object;

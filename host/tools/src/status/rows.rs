@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use kproxide_planner::claim::{Condition, Phase};
 use kproxide_planner::facts::ClaimFacts;
 use kproxide_planner::planning::{Offer, free, offers};
-use kproxide_planner::refusal::Refusal;
+use kproxide_planner::reasons::no_hypervisor::Refusal;
 use kproxide_planner::world::World;
 
 use super::order::Said;

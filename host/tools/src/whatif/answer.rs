@@ -6,8 +6,8 @@ use kproxide_planner::facts::{PoolFacts, VolumeProblem};
 use kproxide_planner::ids::PodKey;
 use kproxide_planner::keys::DEFAULT_SCHEDULER;
 use kproxide_planner::plan::Plan;
+use kproxide_planner::plan::report::{Misfit, NodeOutcome, PendingOutcome, PendingShape, Remark};
 use kproxide_planner::planning::Filters;
-use kproxide_planner::report::{Misfit, NodeOutcome, PendingOutcome, PendingShape, Remark};
 use kproxide_planner::world::{NodeView, PodView, World};
 use serde::Serialize;
 

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use kproxide_planner::facts::{Delta, InstanceType, LedgerFacts, PodFacts};
 use kproxide_planner::ids::{ClaimName, InstanceTypeName, NodeName};
 use kproxide_planner::keys;
-use kproxide_planner::resources::Resources;
+use kproxide_planner::kubernetes::resources::Resources;
 use kproxide_planner::world::{PodView, World};
 
 use super::Trouble;

@@ -9,7 +9,7 @@ use kproxide_planner::facts::{
     TemplateDisk, TemplateFacts,
 };
 use kproxide_planner::ids::{ClusterName, StorageName, Vmid};
-use kproxide_planner::quantity::Quantity;
+use kproxide_planner::kubernetes::quantity::Quantity;
 use kproxide_planner::world::World;
 use serde::Deserialize;
 use serde_json::Value;

@@ -13,8 +13,8 @@ mod world;
 
 use jiff::Timestamp;
 use kproxide_planner::plan::Plan;
+use kproxide_planner::plan::question::{self, Question};
 use kproxide_planner::planning::{Limits, Planning};
-use kproxide_planner::question::{self, Question};
 use kproxide_planner::world::World;
 
 pub use answer::{Answer, NodeLine, Outcome, Pending, Verdict};

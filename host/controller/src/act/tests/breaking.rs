@@ -6,11 +6,11 @@ use http::Method;
 use jiff::Timestamp;
 use kproxide_planner::claim::Op;
 use kproxide_planner::facts::{LedgerFacts, Mark, Removal};
-use kproxide_planner::hold::Hold;
 use kproxide_planner::ids::Vmid;
 use kproxide_planner::plan::{
     Advance, AnchorStep, Plan, RemovalReason, Standing, Unneeded, Verdict,
 };
+use kproxide_planner::reasons::on_hold::Hold;
 use kproxide_simulator::faults::Fault;
 use kproxide_simulator::matcher::Matcher;
 use kproxide_simulator::pve::Topology;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use kproxide_planner::hold::Hold;
 use kproxide_planner::plan::{RemovalReason, Verdict};
+use kproxide_planner::reasons::on_hold::Hold;
 use tokio::time::{Instant, timeout};
 
 use super::lab::{CLAIM, Lab};

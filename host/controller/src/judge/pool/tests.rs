@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use kproxide_planner::facts::{ClaimCondition, Delta};
-use kproxide_planner::report::Frozen;
+use kproxide_planner::plan::report::Frozen;
 use serde_json::{Value, json};
 
 use super::*;

@@ -6,9 +6,9 @@ use kproxide_planner::facts::{Taint, TaintEffect};
 use kproxide_planner::fixtures::{
     NOW, Scene, amounts, at, instance_type, labels, reasonable, taint,
 };
+use kproxide_planner::kubernetes::resources::Resources;
 use kproxide_planner::planning::expected::Expected;
 use kproxide_planner::planning::{Limits, Planning};
-use kproxide_planner::resources::Resources;
 use kproxide_testkit::oracle::full_name;
 use serde_json::{Value, json};
 

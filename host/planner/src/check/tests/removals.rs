@@ -79,7 +79,7 @@ fn removals_of_our_own_choice_leave_min_nodes_all_together() {
         scene.workers().min_nodes = 1;
         scene.claim("c").status.phase = Phase::Draining;
         assert_eq!(removals_refused(&scene, &plan, &Violation::MinNodes), 1);
-        plan.advances[2].verdict = Verdict::GiveUp(crate::reasons::GiveUp::ScaleDownOff);
+        plan.advances[2].verdict = Verdict::GiveUp(crate::reasons::kept::GiveUp::ScaleDownOff);
         assert_eq!(removals_refused(&scene, &plan, &Violation::MinNodes), 0);
     }
     for reason in [Repair, Replace] {

@@ -7,11 +7,11 @@ use super::rules::check;
 use crate::claim::*;
 use crate::facts::{BlockedDrains, ClaimCondition, Join, ProviderId, TaintEffect};
 use crate::fuzz::Draw;
-use crate::hold::Hold;
 use crate::ids::{ObjectKey, Uid, Vmid};
 use crate::keys::{DRAINING_TAINT, UNREGISTERED_TAINT};
 use crate::plan::{RemovalReason, Verdict};
-use crate::reasons::GiveUp;
+use crate::reasons::kept::GiveUp;
+use crate::reasons::on_hold::Hold;
 
 pub(in crate::claim) const OPS: [Op; 18] = [
     Op::Clone,

@@ -3,7 +3,7 @@
 use super::fixture::*;
 use crate::claim::*;
 use crate::plan::{RemovalReason, Verdict};
-use crate::reasons::GiveUp;
+use crate::reasons::kept::GiveUp;
 
 pub(super) fn draining() -> Case {
     Case::new(Phase::Draining).with(|case| {

@@ -3,9 +3,9 @@
 use super::fixture::*;
 use super::rules::check;
 use crate::claim::*;
-use crate::hold::Hold;
 use crate::plan::{RemovalReason, Verdict};
-use crate::reasons::GiveUp;
+use crate::reasons::kept::GiveUp;
+use crate::reasons::on_hold::Hold;
 
 fn verdicts() -> Vec<Verdict> {
     vec![

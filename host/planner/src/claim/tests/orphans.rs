@@ -65,7 +65,7 @@ fn a_drain_that_had_begun_is_for_the_plan_to_review() {
     );
     let mut case = case.with(|case| case.claim.status = case.recorded());
     assert_eq!(case.claim.status.phase, Phase::Draining);
-    case.verdict = crate::plan::Verdict::GiveUp(crate::reasons::GiveUp::PoolGone);
+    case.verdict = crate::plan::Verdict::GiveUp(crate::reasons::kept::GiveUp::PoolGone);
     assert!(matches!(case.next(), Step::Do(Effect::Uncordon(_))));
 }
 

@@ -3,7 +3,7 @@
 use super::fixture::*;
 use crate::claim::*;
 use crate::plan::{RemovalReason, Verdict};
-use crate::reasons::GiveUp;
+use crate::reasons::kept::GiveUp;
 
 fn stopped(phase: Phase) -> Case {
     Case::new(phase).with(|case| {

@@ -2,8 +2,8 @@
 
 use super::fixture::*;
 use crate::claim::*;
-use crate::hold::Hold;
 use crate::plan::{RemovalReason, Verdict};
+use crate::reasons::on_hold::Hold;
 
 fn cloning() -> Case {
     Case::new(Phase::Launching)

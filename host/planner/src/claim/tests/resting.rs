@@ -6,7 +6,7 @@ use crate::claim::*;
 use crate::facts::ClaimStatus;
 use crate::ids::Digest;
 use crate::plan::{RemovalReason, Verdict};
-use crate::reasons::{CameBack, GiveUp, Keeps, Stuck};
+use crate::reasons::kept::{CameBack, GiveUp, Keeps, Stuck};
 
 #[test]
 fn f69_a_drain_that_was_given_up_rests_ever_longer() {

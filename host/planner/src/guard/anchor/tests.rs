@@ -62,7 +62,7 @@ impl Kproxide {
         }
         let mut world = scene.world();
         // Only what is a suspect is looked at.
-        let suspects = crate::orphans::suspects(&world);
+        let suspects = crate::check::orphans::suspects(&world);
         let looks = suspects.into_iter().filter_map(|((_, vmid), hypervisor)| {
             let is_bare = proxmox.hidden.contains(&vmid) || proxmox.bare.contains(&vmid);
             let bare = is_bare.then(|| OrphanLook::NotProven("somebody's".to_owned()));
@@ -179,7 +179,7 @@ fn a_new_install_makes_its_anchor_and_waits_for_nothing() {
         &CLUSTER.into(),
     );
     assert!(used.contains(&2999));
-    let suspects = crate::orphans::suspects(&kproxide.world(&proxmox));
+    let suspects = crate::check::orphans::suspects(&kproxide.world(&proxmox));
     let key = (CLUSTER.into(), Vmid(2999));
     assert_eq!(suspects[&key], Some("gamma".into()));
 

@@ -1,7 +1,7 @@
 use super::*;
 use crate::facts::{PolicyKind, PolicyMember, PolicyRef, PolicyUse};
 use crate::ledger::MOST_STATE_BYTES;
-use crate::question::*;
+use crate::plan::question::*;
 
 #[test]
 fn policies_that_refuse_fail_or_wait_are_quoted() {

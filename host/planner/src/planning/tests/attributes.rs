@@ -5,7 +5,9 @@ use std::sync::Arc;
 use super::*;
 use crate::facts::{HypervisorDetails, PodFacts};
 use crate::ids::PodKey;
-use crate::question::{Attribute, AttributeValue, Candidate, HypervisorDescription, Question};
+use crate::plan::question::{
+    Attribute, AttributeValue, Candidate, HypervisorDescription, Question,
+};
 
 fn attribute(key: &str, value: AttributeValue) -> Attribute {
     let key = key.into();

@@ -2,9 +2,9 @@
 
 use super::scale_down::idle;
 use super::*;
-use crate::eviction::Blocker;
 use crate::facts::*;
 use crate::ids::ObjectKey;
+use crate::kubernetes::eviction::Blocker;
 use crate::plan::Standing;
 
 fn budget(selector: &str, allowed: i32) -> DisruptionBudgetFacts {

@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::facts::EntryState;
-use crate::hold::Hold;
 use crate::plan::RemovalReason;
 use crate::planning::Limits;
-use crate::reasons::GiveUp;
+use crate::reasons::kept::GiveUp;
+use crate::reasons::on_hold::Hold;
 
 /// Machines of which the first are not Ready, and that scale-down leaves alone.
 fn machines(all: usize, broken: usize) -> Scene {

@@ -2,11 +2,11 @@
 
 use super::*;
 use crate::facts::{ClusterFacts, EntryState};
-use crate::hold::Hold;
+use crate::plan::report::NodeOutcome;
 use crate::plan::{FinalizerStep, Needed, RemovalReason};
-use crate::reasons::Kept;
-use crate::report::NodeOutcome;
-use crate::why::Unusable;
+use crate::reasons::kept::Kept;
+use crate::reasons::no_machine::Unusable;
+use crate::reasons::on_hold::Hold;
 
 /// Two pools with two machines each. Somebody deletes the first, `workers`, a minute after kproxide began to lead.
 fn deleted() -> Scene {

@@ -7,7 +7,7 @@ use super::*;
 use crate::claim::Phase;
 use crate::facts::*;
 use crate::ids::*;
-use crate::question::*;
+use crate::plan::question::*;
 fn any_spec() -> impl Strategy<Value = PodSpec> {
     (0..5usize, 0..6usize, any::<bool>(), 0..12usize, 0..16usize).prop_map(
         |(size, selector, tolerant, port, neighbours)| {

@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use super::drawn::{any_scene, racks};
 use super::*;
 use crate::facts::{NodeFacts, PodSpec};
-use crate::planning::fit::{NodeProfile, Place};
-use crate::planning::machines;
+use crate::planning::machines::shape;
+use crate::planning::pods::fit::{NodeProfile, Place};
 use crate::planning::{Limits, Planning};
 use crate::world::World;
 
@@ -32,7 +32,7 @@ fn made(world: &World, place: &Place<'_>) -> World {
     let sets = world.daemon_sets().values().map(|set| &set.spec);
     let runs = |spec: &&PodSpec| place.profile.misfit(spec).is_none();
     let daemons: Vec<&PodSpec> = sets.filter(runs).collect();
-    let asked = machines::sum(daemons.iter().copied());
+    let asked = shape::sum(daemons.iter().copied());
     let facts = NodeFacts {
         labels: place.profile.labels.clone().into_owned(),
         taints: place.profile.taints.clone().into_owned(),

@@ -3,8 +3,8 @@
 use super::loops::{Play, made_for_pod};
 use super::*;
 use crate::facts::*;
+use crate::guard::loops;
 use crate::ids::PodKey;
-use crate::loops;
 use jiff::SignedDuration;
 
 /// A pod in a namespace, with this controller.

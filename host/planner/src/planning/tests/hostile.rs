@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 
 use super::scale_down::idle;
 use super::*;
-use crate::eviction::Blocker;
 use crate::facts::{
     LabelSelector, MOST_REQUIREMENTS, MOST_TERMS, Namespaces, NodeSelectorTerm, Operator, PodSpec,
     PodTerm, PreferredNeighbours, PreferredTerm, Requirement, SpreadConstraint, Toleration,
     TooMany,
 };
-use crate::planning::topology::{MOST_STEPS, Turns, steps};
-use crate::reasons::Kept;
+use crate::kubernetes::eviction::Blocker;
+use crate::planning::pods::topology::{MOST_STEPS, Turns, steps};
+use crate::reasons::kept::Kept;
 use crate::world::Id;
 
 /// What becomes of the pods of this namespace.

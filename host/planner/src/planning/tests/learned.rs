@@ -1,10 +1,10 @@
 //! What Nodes have shown stays known when they are gone.
 
 use super::*;
+use crate::check::learned::{KEPT, kept, shown};
 use crate::facts::*;
 use crate::ids::{ClassName, PodKey};
-use crate::learned::{KEPT, kept, shown};
-use crate::report::PendingShape;
+use crate::plan::report::PendingShape;
 use crate::world::World;
 
 fn rows(world: &World) -> Vec<LearnedNode> {

@@ -1,11 +1,11 @@
 use super::*;
 use crate::claim::{Condition, Phase};
 use crate::facts::*;
-use crate::hold::Hold;
 use crate::ids::Vmid;
 use crate::keys::SCALE_DOWN_DISABLED;
 use crate::plan::RemovalReason;
-use crate::reasons::GiveUp;
+use crate::reasons::kept::GiveUp;
+use crate::reasons::on_hold::Hold;
 use jiff::SignedDuration;
 
 /// A machine whose drain has begun for this reason.

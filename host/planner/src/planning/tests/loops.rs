@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::facts::*;
+use crate::guard::loops::{self, Key, pods_digest, workload};
 use crate::ids::{ClaimName, PodKey, PoolName};
-use crate::loops::{self, Key, pods_digest, workload};
 use crate::world::World;
 use jiff::SignedDuration;
 

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::facts::*;
+use crate::kubernetes::resources::Resources;
 use crate::plan::RemovalReason;
-use crate::resources::Resources;
 
 /// A machine whose kubelet has registered and that is not in service yet.
 fn joining(scene: &mut Scene, name: &str) {

@@ -1,7 +1,7 @@
 //! How far packing is from the cheapest machines, which an exhaustive search finds for few pods.
 
 use super::*;
-use crate::question::Size;
+use crate::plan::question::Size;
 
 /// What a machine costs: a core counts as much as 4 GiB (the module `packing` says why).
 fn cost(cores: u32, gib: u64) -> u64 {
@@ -9,7 +9,7 @@ fn cost(cores: u32, gib: u64) -> u64 {
         milli_cores: u64::from(cores) * 1000,
         memory_bytes: gib * GIB,
     };
-    super::super::pools::cost(size)
+    crate::planning::up::pools::cost(size)
 }
 
 const TYPES: [(&str, u32, u64); 4] = [("s", 2, 4), ("m", 4, 8), ("fat", 4, 24), ("l", 8, 16)];

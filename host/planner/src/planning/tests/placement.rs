@@ -2,10 +2,10 @@ mod numbers;
 
 use super::*;
 use crate::claim::Phase;
+use crate::facts::limits::MOST_ENTRIES;
 use crate::facts::*;
 use crate::ids::*;
-use crate::limits::MOST_ENTRIES;
-use crate::question::*;
+use crate::plan::question::*;
 
 /// Why hypervisors were refused, by their names.
 pub(super) fn rejections(plan: &Plan) -> Vec<String> {

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use super::*;
 use crate::facts::*;
 use crate::ids::{ObjectKey, PodKey};
-use crate::planning::fit::Place;
-use crate::report::Misfit;
+use crate::plan::report::Misfit;
+use crate::planning::pods::fit::Place;
 
 /// A small pod with one port, such as `80/TCP` or `80/TCP 10.0.0.1`.
 fn on(port: &str) -> PodSpec {

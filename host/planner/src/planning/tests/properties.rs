@@ -10,13 +10,13 @@ use crate::check;
 use crate::claim::Phase;
 use crate::facts::*;
 use crate::ids::*;
+use crate::kubernetes::resources::Resources;
+use crate::kubernetes::selector::node_matches;
+use crate::kubernetes::taints::untolerated;
 use crate::plan::RemovalReason;
+use crate::plan::report::Remark;
 use crate::planning::{Limits, Planning};
-use crate::reasons::Kept;
-use crate::report::Remark;
-use crate::resources::Resources;
-use crate::selector::node_matches;
-use crate::taints::untolerated;
+use crate::reasons::kept::Kept;
 use crate::world::World;
 
 fn pending_pods(scene: &Scene) -> usize {

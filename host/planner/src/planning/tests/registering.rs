@@ -41,7 +41,7 @@ fn scene(tolerates: [bool; 2]) -> Scene {
 
 fn registering(scene: &Scene) -> Registering {
     let world = scene.world();
-    super::super::registering(&world, &world.node(&"m".into()).unwrap())
+    crate::planning::registering(&world, &world.node(&"m".into()).unwrap())
 }
 
 fn drivers(scene: &Scene) -> Vec<String> {

@@ -3,9 +3,9 @@
 use super::*;
 use crate::facts::{EntryState, LaunchFailure};
 use crate::ids::{ClaimName, HypervisorId, Vmid};
+use crate::kubernetes::resources::Resources;
 use crate::ledger::record_failure;
 use crate::plan::RemovalReason;
-use crate::resources::Resources;
 
 /// `a` and `b` are full of pods: two of 1500m each. Both are to be replaced.
 fn two_full(budget: u32) -> Scene {

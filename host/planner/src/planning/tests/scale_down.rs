@@ -3,11 +3,11 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::claim::{Condition, Phase};
 use crate::facts::*;
-use crate::hold::Hold;
 use crate::ids::ObjectKey;
 use crate::keys::SCALE_DOWN_DISABLED;
+use crate::plan::question::*;
 use crate::plan::{RemovalReason, Standing};
-use crate::question::*;
+use crate::reasons::on_hold::Hold;
 
 /// Two machines that share little load: one of them can go.
 pub(super) fn idle() -> Scene {

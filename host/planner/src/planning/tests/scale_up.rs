@@ -4,8 +4,8 @@ use super::*;
 use crate::claim::Phase;
 use crate::facts::*;
 use crate::ids::Vmid;
+use crate::plan::question::*;
 use crate::planning::Limits;
-use crate::question::*;
 
 #[test]
 fn thirty_pods_get_as_many_machines_as_their_size_says() {

@@ -6,7 +6,7 @@ mod zones;
 use super::*;
 use crate::facts::*;
 use crate::ids::{ObjectKey, PodKey};
-use crate::report::{PendingOutcome, PendingShape};
+use crate::plan::report::{PendingOutcome, PendingShape};
 
 const HOST: &str = "kubernetes.io/hostname";
 const ZONE: &str = "topology.kubernetes.io/zone";

@@ -12,7 +12,7 @@ use crate::facts::{
 };
 use crate::ids::{ObjectKey, PodKey};
 use crate::keys::{BETA_REGION, BETA_ZONE, REGION, ZONE};
-use crate::selector::selects;
+use crate::kubernetes::selector::selects;
 use crate::world::pods::Pods;
 
 /// Sources of volumes that the scheduler holds against nothing but node affinity, zones and (`csi`) attach limits.

@@ -1,7 +1,9 @@
 //! Answers in a form that no policy may give, and those at the edge of what it may.
 
 use kproxide_planner::facts::{Taint, TaintEffect};
-use kproxide_planner::question::{AnswerBody, Decoration, Ranking, Rejected, Removals, Scored};
+use kproxide_planner::plan::question::{
+    AnswerBody, Decoration, Ranking, Rejected, Removals, Scored,
+};
 
 use super::{ask, error_of, hostile, question};
 

@@ -9,7 +9,7 @@ use std::io::Write as _;
 
 use fastrand::Rng;
 use futures::FutureExt;
-use kproxide_planner::question::{
+use kproxide_planner::plan::question::{
     AnswerBody, Attribute, AttributeValue, DecorateQuestion, HypervisorDescription, Machine,
     Question, Size,
 };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use kproxide_planner::facts::{Taint, TaintEffect};
-use kproxide_planner::question::{
+use kproxide_planner::plan::question::{
     AnswerBody, Attribute, AttributeValue, Candidate, Context, DecorateQuestion, Decoration,
     HypervisorDescription, Machine, OrderQuestion, Question, RankQuestion, Ranking, Rejected,
     RemovableNode, Removals, Scored, Size,

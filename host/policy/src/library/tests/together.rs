@@ -2,7 +2,7 @@
 
 use kproxide_planner::facts::PolicyMember;
 use kproxide_planner::ids::PoolName;
-use kproxide_planner::question::{Rejected, Scored};
+use kproxide_planner::plan::question::{Rejected, Scored};
 
 use super::*;
 use crate::Execution;

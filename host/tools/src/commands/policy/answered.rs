@@ -5,7 +5,7 @@ use std::fmt;
 
 use jiff::Timestamp;
 use kproxide_planner::facts::Taint;
-use kproxide_planner::question::{Answer, AnswerBody, Question};
+use kproxide_planner::plan::question::{Answer, AnswerBody, Question};
 use serde::Serialize;
 
 use super::given::{Asked, kind_of};

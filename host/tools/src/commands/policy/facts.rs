@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use kproxide_planner::facts::PolicyKind;
-use kproxide_planner::question::Question;
+use kproxide_planner::plan::question::Question;
 
 use super::given::{kind_of, no_settings};
 use crate::args::policy::Facts;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use kproxide_builtins::{BUILTINS, builtin};
 use kproxide_planner::facts::{PolicyKind, PolicyRef};
-use kproxide_planner::question::{Candidate, Question};
+use kproxide_planner::plan::question::{Candidate, Question};
 use serde_json::Value;
 use tokio::time::Instant;
 use tracing::subscriber::DefaultGuard;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kproxide_planner::facts::PolicyKind;
 use kproxide_planner::ids::HypervisorId;
-use kproxide_planner::question::{Candidate, Question, RemovableNode, Size};
+use kproxide_planner::plan::question::{Candidate, Question, RemovableNode, Size};
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -297,7 +297,7 @@ mod tests {
     fn what_depends_on_the_order_is_found() {
         let question = generated(PolicyKind::HostSelection, 3, 1, &"a".into(), &"".into());
         let by_index = |question: &Question, rough: f64| {
-            use kproxide_planner::question::{AnswerBody, Ranking, Scored};
+            use kproxide_planner::plan::question::{AnswerBody, Ranking, Scored};
             let placements = (0..3).map(|index| Scored {
                 index,
                 score: f64::from(index) / 4.0 * rough,

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use kproxide_planner::facts::PolicyKind;
 use kproxide_planner::plan::Plan;
-use kproxide_planner::question::AnswerBody;
-use kproxide_planner::report::NodeOutcome;
+use kproxide_planner::plan::question::AnswerBody;
+use kproxide_planner::plan::report::NodeOutcome;
 use kproxide_planner::world::World;
 use serde::Serialize;
 

@@ -2,9 +2,9 @@
 
 use kproxide_planner::facts::HypervisorFacts;
 use kproxide_planner::ids::HypervisorId;
+use kproxide_planner::kubernetes::resources::amount_text;
+use kproxide_planner::plan::report::RejectedHypervisor;
 use kproxide_planner::planning::offers;
-use kproxide_planner::report::RejectedHypervisor;
-use kproxide_planner::resources::amount_text;
 
 use super::{About, Explanation};
 use kproxide_controller::judge::{Server, listed, server};

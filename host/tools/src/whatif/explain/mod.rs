@@ -13,8 +13,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use kproxide_planner::ids::{ClaimName, ClusterName, NodeName, ObjectKey, PodKey, PoolName};
+use kproxide_planner::kubernetes::resources::{Resources, amount_text};
 use kproxide_planner::plan::Plan;
-use kproxide_planner::resources::{Resources, amount_text};
 use kproxide_planner::world::World;
 use serde::Serialize;
 

@@ -2,9 +2,9 @@
 
 use kproxide_planner::facts::{Reach, VolumeName, VolumeNeed, VolumeProblem, VolumeWait};
 use kproxide_planner::ids::PoolName;
-use kproxide_planner::refusal::{Refusal, Refused};
-use kproxide_planner::report::{LearnedWhy, Limit, Misfit, Unusable, Why};
-use kproxide_planner::resources::amount_text;
+use kproxide_planner::kubernetes::resources::amount_text;
+use kproxide_planner::plan::report::{LearnedWhy, Limit, Misfit, Unusable, Why};
+use kproxide_planner::reasons::no_hypervisor::{Refusal, Refused};
 
 use super::Explanation;
 use kproxide_pve::error::MISSING_PRIVILEGE;

@@ -2,8 +2,8 @@
 
 use kproxide_planner::ids::NodeName;
 use kproxide_planner::keys;
-use kproxide_planner::reasons::Kept;
-use kproxide_planner::report::NodeOutcome;
+use kproxide_planner::plan::report::NodeOutcome;
+use kproxide_planner::reasons::kept::Kept;
 use kproxide_planner::world::NodeView;
 
 use super::pool::scale_down;

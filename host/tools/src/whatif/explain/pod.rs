@@ -2,8 +2,8 @@
 
 use kproxide_planner::facts::{Phase, PodPhase};
 use kproxide_planner::ids::{PodKey, PoolName};
+use kproxide_planner::plan::report::{PendingOutcome, PendingShape, Why};
 use kproxide_planner::planning::Filters;
-use kproxide_planner::report::{PendingOutcome, PendingShape, Why};
 use kproxide_planner::world::{NodeView, PodView};
 
 use super::next::next_for;

@@ -2,7 +2,7 @@
 
 use kproxide_planner::facts::PoolFacts;
 use kproxide_planner::ids::PoolName;
-use kproxide_planner::report::{NodeOutcome, PendingOutcome, Unusable};
+use kproxide_planner::plan::report::{NodeOutcome, PendingOutcome, Unusable};
 
 use super::super::answer::missing_policies;
 use super::next::{next_for, unpause};

@@ -58,7 +58,7 @@ fn f113_what_is_called_like_an_anchor_and_cannot_be_read_is_waited_for_wherever_
 fn f75_a_name_alone_moves_and_removes_nothing() {
     let (mut kproxide, mut proxmox) = original();
     proxmox.bare = [Vmid(2998), Vmid(3500)].into();
-    let suspects = crate::orphans::suspects(&kproxide.world(&proxmox));
+    let suspects = crate::check::orphans::suspects(&kproxide.world(&proxmox));
     assert!(suspects.contains_key(&(CLUSTER.into(), Vmid(3500))));
     for minute in 10..60 {
         let plan = kproxide.tick(&mut proxmox, NOW + minute * MINUTE);

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use kproxide_planner::question::{DecorateQuestion, Question};
+use kproxide_planner::plan::question::{DecorateQuestion, Question};
 use serde_json::{Value, json};
 use wasmparser::{Parser, Payload};
 

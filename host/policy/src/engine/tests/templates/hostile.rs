@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use kproxide_planner::question::{AnswerBody, Question};
+use kproxide_planner::plan::question::{AnswerBody, Question};
 use serde_json::json;
 
 use super::{Place, places, refusal};

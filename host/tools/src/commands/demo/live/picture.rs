@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use kproxide_planner::claim::Phase;
-use kproxide_planner::quantity::Quantity;
+use kproxide_planner::kubernetes::quantity::Quantity;
 use kproxide_simulator::pve::{HypervisorView, VmView};
 use serde_json::Value;
 

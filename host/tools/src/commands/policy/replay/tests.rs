@@ -1,5 +1,5 @@
 use super::*;
-use kproxide_planner::question::Answer;
+use kproxide_planner::plan::question::Answer;
 use kproxide_policy::self_test;
 
 /// What the built-in policy of this name decides of the questions of the self-test, as it would be recorded.

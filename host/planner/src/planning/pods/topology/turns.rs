@@ -1,0 +1,205 @@
+//! A plan takes only so many steps: namespaces have equal shares, so that none stops planning for the others. The planner
+//! reads no clock, so it reckons beforehand what pods with terms about other pods cost, and puts off those that are too
+//! dear. A pod without such terms is never put off.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use super::count::Subject;
+use super::selecting::{Chooser, Reach, Selecting};
+use crate::facts::{PodSpec, PodTerm};
+use crate::planning::up::placement::stable_hash;
+use crate::world::{Id, PodView, World};
+
+/// One step holds a rule of a pod against a place, in one of the tries of packing. Clusters of 10,000 pods that spread over
+/// 2,000 new machines stay below this.
+pub(in crate::planning) const MOST_STEPS: u64 = 100_000_000;
+
+/// Who is put off.
+#[derive(Default)]
+pub(in crate::planning) struct Turns {
+    /// How many of the pending pods of a shape.
+    pub(in crate::planning) later: BTreeMap<Id, u32>,
+    /// Shapes of which no pod is looked at or has a place: their terms concern nobody.
+    pub(super) unheard: BTreeSet<Id>,
+    /// Reckoned for those that have their turn.
+    #[cfg(test)]
+    pub(in crate::planning) steps: u64,
+}
+
+struct Waiting<'w> {
+    shape: Id,
+    spec: &'w PodSpec,
+    namespace: &'w str,
+    /// Pods that have not had their turn.
+    pods: u32,
+}
+
+struct Reckoning<'w> {
+    reach: BTreeMap<Chooser<'w>, Reach>,
+    /// What is reckoned already: pods of several shapes may have one term.
+    reached: BTreeSet<Chooser<'w>>,
+    /// Nodes and machines to come. Each pod may get a machine of its own.
+    places: u64,
+    steps: u64,
+}
+
+impl Turns {
+    pub(in crate::planning) fn of(world: &World, now: Timestamp, most: u64) -> Self {
+        let asks = |spec: &PodSpec| spec.terms() > 0 && spec.too_many().is_none();
+        if !world.shapes().any(|(_, shape)| asks(shape.spec)) {
+            return Self::default();
+        }
+        let pending: BTreeMap<Id, u32> = world
+            .pending()
+            .iter()
+            .map(|(_, pods)| (pods.shape(), u32::try_from(pods.len()).unwrap_or(u32::MAX)))
+            .collect();
+        let mut namespaces: BTreeMap<&str, Vec<Waiting<'_>>> = BTreeMap::new();
+        for (id, shape) in world.shapes().filter(|(_, shape)| asks(shape.spec)) {
+            if let Some(pods) = pending.get(&id) {
+                let waiting = namespaces.entry(shape.namespace).or_default();
+                waiting.push(Waiting {
+                    shape: id,
+                    spec: shape.spec,
+                    namespace: shape.namespace,
+                    pods: *pods,
+                });
+            }
+        }
+        let places = world.nodes().count() + world.claims().len();
+        let mut reckoning = Reckoning {
+            reach: BTreeMap::new(),
+            reached: BTreeSet::new(),
+            places: places as u64,
+            steps: 0,
+        };
+        let all = namespaces.values().flatten();
+        if reckoning.at_most(all.clone(), world, &pending) <= most {
+            return Self::default();
+        }
+        reckoning.reach = reach(all, world, &pending);
+        // Each tick begins elsewhere, so that nobody is always the last.
+        let now = now.as_second().to_string();
+        let mut namespaces: Vec<_> = namespaces.into_values().collect();
+        namespaces.sort_by_cached_key(|waiting| stable_hash(&[&now, waiting[0].namespace]));
+        for waiting in &mut namespaces {
+            waiting.sort_by(|a, b| (b.spec.priority, a.spec).cmp(&(a.spec.priority, b.spec)));
+            let first = stable_hash(&[waiting[0].namespace, &now]) % waiting.len() as u64;
+            waiting.rotate_left(first as usize);
+        }
+        // Then what some leave over.
+        let share = most / namespaces.len() as u64;
+        for share in [Some(share), None] {
+            for of_one in &mut namespaces {
+                let end = share.map_or(most, |share| most.min(reckoning.steps + share));
+                for waiting in of_one.iter_mut().filter(|waiting| waiting.pods > 0) {
+                    reckoning.take_turn(waiting, end);
+                }
+            }
+        }
+        let off = namespaces.into_iter().flatten().filter(|it| it.pods > 0);
+        let later: BTreeMap<Id, u32> = off.map(|it| (it.shape, it.pods)).collect();
+        let mut unheard: BTreeSet<Id> = later.keys().copied().collect();
+        unheard.retain(|shape| later[shape] == pending[shape]);
+        for pod in world
+            .nodes()
+            .flat_map(|node| node.pods())
+            .filter(PodView::is_alive)
+        {
+            unheard.remove(&pod.shape_id());
+        }
+        Self {
+            later,
+            unheard,
+            #[cfg(test)]
+            steps: reckoning.steps,
+        }
+    }
+}
+
+impl<'w> Reckoning<'w> {
+    /// Whatever the terms say. In most clusters this settles it.
+    fn at_most<'p>(
+        &self,
+        waiting: impl Iterator<Item = &'p Waiting<'w>>,
+        world: &World,
+        pending: &BTreeMap<Id, u32>,
+    ) -> u64
+    where
+        'w: 'p,
+    {
+        let (mut pods, mut terms, mut sizes, mut walks) = (0, 0, 0, 0);
+        for it in waiting {
+            pods += u64::from(it.pods);
+            terms += it.spec.terms() as u64;
+            sizes += choosers(it).map(|(chooser, _)| chooser.size()).sum::<u64>();
+            walks += u64::from(it.pods) * it.spec.terms() as u64;
+        }
+        let shapes = world.shapes().count() as u64;
+        let all: u64 = pending.values().map(|pods| u64::from(*pods)).sum();
+        let places = self.places + pods;
+        sizes * shapes + terms * all * places + walks * places
+    }
+
+    /// As many of these pods as there are steps for.
+    fn take_turn(&mut self, waiting: &mut Waiting<'w>, end: u64) {
+        let mut steps = self.steps;
+        let news = choosers(waiting).filter(|(chooser, _)| !self.reached.contains(chooser));
+        let news: BTreeMap<Chooser<'w>, bool> = news.collect();
+        for (chooser, keeps_away) in &news {
+            let Reach { shapes, pods } = self.reach[chooser];
+            // It becomes a rule of all pods that it selects.
+            let places = if *keeps_away { self.places + 1 } else { 1 };
+            steps += shapes * chooser.size() + pods * places;
+        }
+        let mut taken = 0;
+        while taken < waiting.pods {
+            let cost = waiting.spec.terms() as u64 * (self.places + 1);
+            if steps + cost > end {
+                break;
+            }
+            steps += cost;
+            self.places += 1;
+            taken += 1;
+        }
+        if taken > 0 {
+            waiting.pods -= taken;
+            self.reached.extend(news.into_keys());
+            self.steps = steps;
+        }
+    }
+}
+
+/// What selects pods for this shape, and whether it keeps them away.
+fn choosers<'w>(waiting: &Waiting<'w>) -> impl Iterator<Item = (Chooser<'w>, bool)> + use<'w> {
+    let Waiting {
+        spec, namespace, ..
+    } = *waiting;
+    let of = move |term: &'w PodTerm| Chooser::of(namespace, term);
+    let away = spec.pod_anti_affinity.iter().filter_map(of);
+    let beside = spec.pod_affinity.iter();
+    let liked = spec.preferred_neighbours.iter().map(|it| &it.term);
+    let others = beside.chain(liked).filter_map(of);
+    let spreads = spec.spread.iter();
+    let spreads = spreads.filter_map(move |it| Chooser::own(namespace, &it.selector));
+    let away = away.map(|chooser| (chooser, true));
+    spreads.chain(others).map(|it| (it, false)).chain(away)
+}
+
+fn reach<'p, 'w: 'p>(
+    waiting: impl Iterator<Item = &'p Waiting<'w>>,
+    world: &'w World,
+    pending: &BTreeMap<Id, u32>,
+) -> BTreeMap<Chooser<'w>, Reach> {
+    let mut selecting = Selecting::default();
+    for (chooser, _) in waiting.flat_map(choosers) {
+        selecting.add(chooser, ());
+    }
+    let subjects = world.shapes().map(|(id, shape)| {
+        let pods = pending.get(&id).copied().unwrap_or(0);
+        (Subject::of(shape, world), u64::from(pods))
+    });
+    selecting.by_label().reach(subjects)
+}
