@@ -361,8 +361,6 @@ impl http_body::Body for BoundedBody {
 
 #[cfg(test)]
 mod tests {
-    mod rotation;
-
     use super::*;
     use crate::error::Error;
     use crate::{claims, ledger};

@@ -1,5 +1,7 @@
 //! Credentials of Proxmox that may do more than kproxide does.
 
+mod rotation;
+
 use kproxide_simulator::pve::Topology;
 use serde_json::{Value, json};
 

@@ -14,8 +14,8 @@ use kube::config::AuthInfo;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use super::super::Client;
-use crate::ledger;
+use kproxide_kube::client::Client;
+use kproxide_kube::ledger;
 
 /// What the server is and takes at the moment.
 struct Now {
@@ -83,7 +83,7 @@ fn config(url: &str, token: &Path, ca: &Path) -> kube::Config {
     config
 }
 
-/// Takes a minute, because kube reads the files only that often.
+/// Takes a minute, because kube reads the files only that often. So it stands among the stories, which take longer.
 #[tokio::test]
 async fn f67_a_new_token_and_a_new_ca_are_taken_without_a_restart() {
     let _ = rustls::crypto::ring::default_provider().install_default();
