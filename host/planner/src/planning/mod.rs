@@ -27,7 +27,7 @@ pub mod expected;
 
 use jiff::Timestamp;
 
-pub use self::claims::resting::keepers;
+pub use self::claims::drain_backoff::keepers;
 pub use self::hypervisors::room::{
     addresses_left, addresses_rested, addresses_used_up, vmids_rested, vmids_used_up,
 };
@@ -36,7 +36,7 @@ use self::machines::learned::Learned;
 pub use self::pods::filters::Filters;
 pub use self::pods::moved::moved;
 pub use self::pods::registering::{promised_devices, registering};
-pub use self::pods::returning::ends_with_machine;
+pub use self::pods::returning_pods::ends_with_machine;
 pub use self::up::outdated::{Outdated, outdated};
 pub use self::up::pools::{limit_reached, machines_left};
 use crate::check;

@@ -9,7 +9,6 @@
 
 use jiff::SignedDuration;
 
-use super::safety::{Removal, may_remove};
 use crate::check::orphans::{acknowledgement, forget_words, is_whole, may_return};
 use crate::claim::Condition;
 use crate::facts::{
@@ -23,6 +22,7 @@ use crate::keys;
 use crate::plan::Adoption;
 use crate::plan::question::Decoration;
 use crate::plan::report::OrphanReport;
+use crate::planning::claims::may_remove::{Removal, may_remove};
 use crate::planning::machines::shape::claim_labels;
 use crate::planning::{Planning, Tick};
 use crate::time::later;

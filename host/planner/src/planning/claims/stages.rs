@@ -8,9 +8,6 @@ use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
 
-use super::kept::is_kept;
-use super::resting::{claimant, rests};
-use super::safety::{Removal, is_paused, may_remove, may_touch};
 use crate::claim::{Condition, GuestHint, Phase};
 use crate::facts::{ClaimFacts, ClaimSpec, EntryState, Join, LedgerFacts, NodeFacts, PoolFacts};
 use crate::guard::{self, Deed, freeze};
@@ -20,7 +17,10 @@ use crate::kubernetes::eviction::{Protection, protection};
 use crate::kubernetes::taints;
 use crate::plan::report::Severity;
 use crate::plan::{RemovalReason, Verdict};
-use crate::planning::pods::returning::returned_and_stays;
+use crate::planning::claims::drain_backoff::{claimant, rests};
+use crate::planning::claims::failed_machines::is_kept;
+use crate::planning::claims::may_remove::{Removal, is_paused, may_remove, may_touch};
+use crate::planning::pods::returning_pods::returned_and_stays;
 use crate::planning::{Planning, Tick};
 use crate::reasons::kept::{GiveUp, Replacing};
 use crate::reasons::on_hold::Hold;

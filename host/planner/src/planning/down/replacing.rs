@@ -16,11 +16,11 @@ use crate::plan::question::Size;
 use crate::plan::report::Why;
 use crate::plan::{RemovalReason, Verdict};
 use crate::planning::Planning;
-use crate::planning::claims::kept;
-use crate::planning::claims::resting::rests;
+use crate::planning::claims::drain_backoff::rests;
+use crate::planning::claims::failed_machines;
 use crate::planning::claims::stages::{ClaimState, Stage};
 use crate::planning::hypervisors::room::Room;
-use crate::planning::up::loops::{self, MadeFor};
+use crate::planning::up::launch_backoff::{self, MadeFor};
 use crate::planning::up::packing::{self, Demand, Packing, weight};
 use crate::planning::up::pools::{self, Offer};
 use crate::planning::up::scale_up::{Purpose, Wanted, never_fits};
@@ -197,7 +197,7 @@ impl<'w> Planning<'w> {
                 is_made_at_once,
             }) => {
                 let name = self.rows[index].claim.spec.pool.clone();
-                kept::note(&mut self.placing.lacking, &name, &why);
+                failed_machines::note(&mut self.placing.lacking, &name, &why);
                 let pool = self.rows[index].pool;
                 // A machine that works is not given up for one that comes a day later.
                 if !is_repair && !is_made_at_once {
@@ -221,7 +221,7 @@ impl<'w> Planning<'w> {
             }
             Err(NotMade::Other(why)) => {
                 let name = self.rows[index].claim.spec.pool.clone();
-                kept::note(&mut self.placing.lacking, &name, &why);
+                failed_machines::note(&mut self.placing.lacking, &name, &why);
                 self.remain(index, moves);
                 Next::Wait(Replacing::NotMade(Box::new(why)), false)
             }
@@ -486,7 +486,7 @@ impl<'w> Planning<'w> {
         match packing::open_empty(pool, &mut packing, may_be_made) {
             Some(order) => {
                 packing.orders.push(order);
-                Ok((packing, vec![loops::of_pool()]))
+                Ok((packing, vec![launch_backoff::of_pool()]))
             }
             None => Err(rests.unwrap_or_else(|| self.why_no_more(pool, &packing))),
         }

@@ -20,7 +20,7 @@ use crate::plan::question::{
 use crate::plan::report::{NoAnswer, NodeOutcome, NodeReport};
 use crate::plan::{RemovalReason, Verdict};
 use crate::planning::Planning;
-use crate::planning::claims::safety::is_closed_control_plane;
+use crate::planning::claims::may_remove::is_closed_control_plane;
 use crate::planning::claims::stages::Stage;
 use crate::planning::hypervisors::attributes;
 use crate::planning::machines::shape;

@@ -5,6 +5,6 @@ pub(in crate::planning) mod filters;
 pub(in crate::planning) mod fit;
 pub(in crate::planning) mod moved;
 pub(in crate::planning) mod registering;
-pub(in crate::planning) mod returning;
+pub(in crate::planning) mod returning_pods;
 pub(in crate::planning) mod topology;
 pub(in crate::planning) mod volumes;

@@ -7,8 +7,8 @@
 
 mod build;
 mod count;
-mod preferred;
 mod selecting;
+mod soft_affinity;
 mod turns;
 
 use std::borrow::Cow;
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use self::count::{Count, Who};
-use self::preferred::Preferred;
+use self::soft_affinity::Preferred;
 pub(in crate::planning) use self::turns::{MOST_STEPS, Turns};
 use super::fit::NodeProfile;
 use crate::facts::{PodSpec, SpreadConstraint};

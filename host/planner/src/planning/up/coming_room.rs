@@ -12,7 +12,7 @@ use crate::kubernetes::eviction::ENDS;
 use crate::plan::report::Severity;
 use crate::plan::{RemovalReason, Verdict};
 use crate::planning::Planning;
-use crate::planning::claims::safety::{Removal, may_remove};
+use crate::planning::claims::may_remove::{Removal, may_remove};
 use crate::planning::claims::stages::Stage;
 use crate::time::later;
 use crate::world::{NodeView, PodView};

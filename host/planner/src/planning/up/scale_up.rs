@@ -4,7 +4,6 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::loops::{self, Granted, MadeFor, Share};
 use super::packing::{self, Demand, Order, Packing};
 use super::pools::{Offer, PoolPlan, SiteSet};
 use super::schedule::Need;
@@ -13,11 +12,12 @@ use crate::facts::PodSpec;
 use crate::ids::PoolName;
 use crate::kubernetes::resources::Resources;
 use crate::plan::report::{DaemonsWhy, LearnedWhy, Misfit, Severity, Unusable, Why};
-use crate::planning::claims::kept;
+use crate::planning::claims::failed_machines;
 use crate::planning::hypervisors::room::Room;
 use crate::planning::machines::learned::Learned;
 use crate::planning::machines::shape;
 use crate::planning::pods::topology::Spot;
+use crate::planning::up::launch_backoff::{self, Granted, MadeFor, Share};
 use crate::planning::{Planning, Tick};
 use crate::reasons::no_hypervisor::{Refusal, Refused};
 use crate::time::later;
@@ -122,7 +122,7 @@ impl<'w> Planning<'w> {
         }
         for (_, _, why) in &left {
             if let Some(why) = why {
-                kept::note(&mut self.placing.lacking, &name, why);
+                failed_machines::note(&mut self.placing.lacking, &name, why);
             }
         }
         for (need, count, why) in left {
@@ -233,7 +233,7 @@ impl<'w> Planning<'w> {
                 let about = format!("NodePool/{}", pool.name);
                 let message =
                     format!("kproxide can make no more machines for the pool's {wanted}: {why}");
-                kept::note(&mut self.placing.lacking, pool.name, &why);
+                failed_machines::note(&mut self.placing.lacking, pool.name, &why);
                 self.tick.found(Severity::Warning, about, message);
                 break;
             };
@@ -245,7 +245,7 @@ impl<'w> Planning<'w> {
                 pool: index,
                 order,
                 purpose,
-                made_for: vec![loops::of_pool()],
+                made_for: vec![launch_backoff::of_pool()],
             });
         }
     }
