@@ -1,18 +1,37 @@
-//! One namespace asks for as much as it can: pods with many terms about their neighbours, each pod a shape of its own. Another
-//! namespace has one pod, and gets its machine nevertheless.
+//! One namespace asks for as much as it can: pods with many terms about their neighbours or about Nodes, each pod a shape of its
+//! own. Another namespace has one pod, and gets its machine nevertheless.
 
 use std::hint::black_box;
+use std::mem;
 
-use criterion::{BenchmarkId, Criterion};
-use kproxide_planner::fixtures::{at_odds, instance_type, pending_pod, spec};
-use kproxide_planner::ids::PodKey;
+use criterion::measurement::WallTime;
+use criterion::{BenchmarkGroup, Criterion};
+use kproxide_planner::facts::{NodeSelectorTerm, Operator, PodSpec, Requirement, SpreadConstraint};
+use kproxide_planner::fixtures::{at_odds, hypervisor, instance_type, node, pending_pod, spec};
+use kproxide_planner::ids::{PodKey, Vmid};
 use kproxide_planner::plan::report::PendingOutcome;
 use kproxide_planner::{World, fixtures::Scene};
 
-/// Pods, and terms of each. What is not optimized plans only a small one.
+/// Pods, and terms of each, as they were tried: three have more than is looked at. The last are the most of it. What is not
+/// optimized plans only a small one.
 const WORLDS: &[(usize, usize)] = match cfg!(debug_assertions) {
     true => &[(60, 20)],
-    false => &[(100, 1_500), (1_500, 20), (300, 200), (60, 500)],
+    false => &[
+        (100, 1_500),
+        (1_500, 20),
+        (300, 200),
+        (60, 500),
+        (1_500, 50),
+    ],
+};
+
+/// Gives a pod what it asks for.
+type Asks = fn(&mut PodSpec);
+
+/// Pods, terms of each about Nodes, and Nodes.
+const OF_NODES: &[(usize, usize, usize)] = match cfg!(debug_assertions) {
+    true => &[(60, 100, 10)],
+    false => &[(1_500, 160, 1_000), (10_000, 160, 100)],
 };
 
 pub(crate) fn benches(criterion: &mut Criterion) {
@@ -20,24 +39,88 @@ pub(crate) fn benches(criterion: &mut Criterion) {
     group.sample_size(10);
     for &(pods, terms) in WORLDS {
         let name = format!("{pods} pods of {terms} terms");
-        group.bench_function(BenchmarkId::from_parameter(name), |bencher| {
-            let world = world(pods, terms);
-            check(&world);
-            bencher.iter(|| crate::planned(black_box(&world), 20, 100))
+        measure(&mut group, name, &|scene| at_odds(scene, pods, terms));
+    }
+    let (pods, terms) = WORLDS[1 % WORLDS.len()];
+    let others: [(&str, Asks); 2] = [("affinity", beside), ("spread", spread)];
+    for (kind, change) in others {
+        let name = format!("{pods} pods of {terms} terms of {kind}");
+        measure(&mut group, name, &|scene| {
+            at_odds(scene, pods, terms);
+            for pod in scene.pods.values_mut() {
+                change(&mut pod.spec);
+            }
+        });
+    }
+    for &(pods, terms, nodes) in OF_NODES {
+        let name = format!("{pods} pods of {terms} terms about {nodes} Nodes");
+        measure(&mut group, name, &|scene| {
+            of_nodes(scene, pods, terms, nodes)
         });
     }
     group.finish();
 }
 
-fn world(pods: usize, terms: usize) -> World {
-    let mut scene = Scene::default();
-    scene.class.instance_types = (1..=8)
-        .map(|size| instance_type(&format!("size-{size}"), 4 * size, 8 * u64::from(size)))
-        .collect();
-    at_odds(&mut scene, pods, terms);
-    let pod = pending_pod(spec("cpu=100m memory=100Mi"));
-    scene.pods.insert(PodKey::new("other", "web"), pod);
-    scene.world()
+fn measure(group: &mut BenchmarkGroup<'_, WallTime>, name: String, fill: &dyn Fn(&mut Scene)) {
+    group.bench_function(name, |bencher| {
+        let mut scene = Scene::default();
+        scene.class.instance_types = (1..=8)
+            .map(|size| instance_type(&format!("size-{size}"), 4 * size, 8 * u64::from(size)))
+            .collect();
+        let workers = scene.workers();
+        (workers.max_nodes, workers.max_milli_cores) = (10_000, None);
+        workers.max_memory_bytes = None;
+        let large = hypervisor(4_000_000, 8_000_000);
+        scene.inventory.hypervisors = [("alpha".into(), large)].into();
+        scene.cluster.vmid_last = Vmid(999_999);
+        fill(&mut scene);
+        // More than is left on any Node.
+        let pod = pending_pod(spec("cpu=2 memory=100Mi"));
+        scene.pods.insert(PodKey::new("other", "web"), pod);
+        let world = scene.world();
+        check(&world);
+        bencher.iter(|| crate::planned(black_box(&world), 20, 100))
+    });
+}
+
+fn beside(spec: &mut PodSpec) {
+    spec.pod_affinity = mem::take(&mut spec.pod_anti_affinity);
+}
+
+fn spread(spec: &mut PodSpec) {
+    let terms = mem::take(&mut spec.pod_anti_affinity);
+    let constraints = terms.into_iter().map(|term| SpreadConstraint {
+        topology_key: term.topology_key,
+        selector: term.selector,
+        ..SpreadConstraint::default()
+    });
+    spec.spread = constraints.collect();
+}
+
+/// Terms that no Node matches, and of each pod others.
+fn of_nodes(scene: &mut Scene, pods: usize, terms: usize, nodes: usize) {
+    for number in 0..nodes {
+        let name = format!("node-{number:04}");
+        let mut node = node("cpu=1 memory=8Gi");
+        // A Node has some 20 labels.
+        let labels = (0..20).map(|it| (format!("node.kubernetes.io/label-{it}"), "a".to_owned()));
+        node.labels.extend(labels);
+        scene.node(&name, node);
+    }
+    for pod in 0..pods {
+        let term = |number: usize| NodeSelectorTerm {
+            match_expressions: vec![Requirement {
+                key: "kubernetes.io/hostname".into(),
+                operator: Operator::In,
+                values: vec![format!("{pod}-{number}").into()],
+            }],
+            match_fields: vec![],
+        };
+        let mut spec = spec("cpu=100m memory=100Mi");
+        spec.node_affinity = Some((0..terms).map(term).collect());
+        let key = PodKey::new("hostile", &format!("pod-{pod:04}"));
+        scene.pods.insert(key, pending_pod(spec));
+    }
 }
 
 fn check(world: &World) {

@@ -153,7 +153,7 @@ pub struct PodTemplate {
     /// Fields of the spec that the planner does not evaluate yet, or a value that could not be read. A pending pod with any gets
     /// "not supported yet: FIELD"; one on a Node keeps that Node from going.
     pub unsupported: Vec<Arc<str>>,
-    /// It had more than kproxide looks at, and the surplus was forgotten: [`PodSpec::forget_surplus`].
+    /// It had more than kproxide looks at, and the surplus is forgotten: [`PodSpec::forget_surplus`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub too_many: Option<TooMany>,
 }

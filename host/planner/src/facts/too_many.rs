@@ -59,23 +59,21 @@ impl PodSpec {
             + self.preferred_neighbours.len()
     }
 
-    /// It is more than kproxide looks at.
-    pub fn too_many(&self) -> Option<TooMany> {
-        if self.too_many.is_some() {
-            return self.too_many;
-        }
-        let (terms, requirements) = (self.terms(), self.requirements());
-        match terms > MOST_TERMS {
-            true => Some(TooMany::Terms(terms)),
-            false => Some(TooMany::Requirements(requirements))
-                .filter(|_| requirements > MOST_REQUIREMENTS),
-        }
+    /// What it asks of Nodes: each is held against every Node.
+    pub(crate) fn asks_of_nodes(&self) -> usize {
+        let liked = self.preferred_node_affinity.iter().map(|it| &it.preference);
+        let all = self.node_affinity.iter().flatten().chain(liked);
+        all.map(NodeSelectorTerm::size).sum()
     }
 
-    /// Of a pod with more than kproxide looks at, that is kept, and no more of what it asks than its room: an object may have a megabyte.
+    /// Of a pod with more than kproxide looks at, that is kept, and no more of what it asks than its room: an object may have a
+    /// megabyte. Whoever makes a pod's facts asks for this once, so that no plan has to go over all of it.
     pub fn forget_surplus(&mut self) {
-        let Some(too_many) = self.too_many() else {
-            return;
+        let (terms, requirements) = (self.terms(), self.requirements());
+        let too_many = match (terms > MOST_TERMS, requirements > MOST_REQUIREMENTS) {
+            (true, _) => TooMany::Terms(terms),
+            (false, true) => TooMany::Requirements(requirements),
+            (false, false) => return,
         };
         self.preferred_node_affinity = Vec::new();
         self.preferred_neighbours = Vec::new();
@@ -105,12 +103,10 @@ impl PodSpec {
     }
 
     fn requirements(&self) -> usize {
-        let liked = self.preferred_node_affinity.iter().map(|it| &it.preference);
-        let of_node = self.node_affinity.iter().flatten().chain(liked);
         let neighbours = self.preferred_neighbours.iter().map(|it| &it.term);
         let of_pods = self.pod_affinity.iter().chain(&self.pod_anti_affinity);
         let spreads = self.spread.iter().filter_map(|it| it.selector.as_ref());
-        of_node.map(NodeSelectorTerm::size).sum::<usize>()
+        self.asks_of_nodes()
             + of_pods.chain(neighbours).map(PodTerm::size).sum::<usize>()
             + spreads.map(LabelSelector::size).sum::<usize>()
             + self.node_selector.len()

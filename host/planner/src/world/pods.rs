@@ -144,7 +144,7 @@ enum Scheduler {
 
 /// By which a pod names other pods. Nobody looks at the terms of a pod that has too many.
 pub(super) fn selectors(spec: &PodSpec) -> impl Iterator<Item = &LabelSelector> {
-    let spec = Some(spec).filter(|spec| spec.terms() > 0 && spec.too_many().is_none());
+    let spec = Some(spec).filter(|spec| spec.too_many.is_none());
     spec.into_iter().flat_map(|spec| {
         let terms = spec.pod_affinity.iter().chain(&spec.pod_anti_affinity);
         let terms = terms.chain(spec.preferred_neighbours.iter().map(|one| &one.term));

@@ -264,7 +264,7 @@ fn verdict(
         Some(format!("PersistentVolumes of kind {kind}"))
     } else {
         let field = spec.unsupported.first().map(ToString::to_string);
-        let too_many = || Some(spec.too_many()?.to_string());
+        let too_many = || Some(spec.too_many?.to_string());
         field.or_else(too_many).filter(|_| misfit.is_none())
     };
     let misfit = misfit.filter(|_| not_evaluated.is_none());

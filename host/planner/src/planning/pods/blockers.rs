@@ -38,7 +38,7 @@ impl<'w> Planning<'w> {
             let spec = pod.spec();
             let field = spec.unsupported.first().cloned();
             let unsupported = field.map(Blocker::Unsupported);
-            let why = unsupported.or_else(|| spec.too_many().map(Blocker::TooMany));
+            let why = unsupported.or_else(|| spec.too_many.map(Blocker::TooMany));
             why.filter(|_| !pod.is_expendable())
         })
         .or_else(|| self.blocking_budget(pod))

@@ -157,6 +157,6 @@ fn unserved(spec: &PodSpec, served: &Served) -> Option<PendingOutcome> {
     }
     match spec.unsupported.first() {
         Some(field) => Some(PendingOutcome::NotSupported(field.to_string())),
-        None => spec.too_many().map(PendingOutcome::TooMany),
+        None => spec.too_many.map(PendingOutcome::TooMany),
     }
 }

@@ -92,7 +92,7 @@ fn s12_of_20_000_things_that_a_pod_asks_few_are_kept_and_it_is_not_planned_for()
             None => spec["containers"] = json!([cpu]),
         }
         let pod = facts(json!({"metadata": metadata, "spec": spec}));
-        let is_told = pod.spec.too_many().is_some() || !pod.spec.unsupported.is_empty();
+        let is_told = pod.spec.too_many.is_some() || !pod.spec.unsupported.is_empty();
         assert!(is_told, "{index}");
         assert_eq!(pod.spec.requests.milli_cores, 3000, "{index}");
         let written = serde_json::to_string(&(&pod, &pod.spec)).unwrap().len();

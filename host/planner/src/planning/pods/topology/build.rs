@@ -32,7 +32,7 @@ pub(super) fn looked_at<'s, 'w, T>(
 ) -> impl Iterator<Item = &'s (T, Subject<'w>)> {
     subjects
         .iter()
-        .filter(|(_, subject)| subject.spec.too_many().is_none())
+        .filter(|(_, subject)| subject.spec.too_many.is_none())
 }
 
 impl<'w> Topology<'w> {

@@ -1,6 +1,6 @@
 //! A plan takes only so many steps: namespaces have equal shares, so that none stops planning for the others. The planner
-//! reads no clock, so it reckons beforehand what pods with terms about other pods cost, and puts off those that are too
-//! dear. A pod without such terms is never put off.
+//! reads no clock, so it reckons beforehand what pods with terms about other pods or about Nodes cost, and puts off those that
+//! are too dear. A pod without such terms is never put off.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,8 +12,8 @@ use crate::facts::{PodSpec, PodTerm};
 use crate::planning::up::placement::stable_hash;
 use crate::world::{Id, PodView, World};
 
-/// One step holds a rule of a pod against a place, in one of the tries of packing. Clusters of 10,000 pods that spread over
-/// 2,000 new machines stay below this.
+/// One step holds a rule of a pod against a place, in one of the tries of packing, or one thing that a shape asks of Nodes
+/// against a Node. Clusters of 10,000 pods that spread over 2,000 new machines stay below this.
 pub(in crate::planning) const MOST_STEPS: u64 = 100_000_000;
 
 /// Who is put off.
@@ -42,12 +42,14 @@ struct Reckoning<'w> {
     reached: BTreeSet<Chooser<'w>>,
     /// Nodes and machines to come. Each pod may get a machine of its own.
     places: u64,
+    /// See [`Turns::nodes`].
+    nodes: u64,
     steps: u64,
 }
 
 impl Turns {
     pub(in crate::planning) fn of(world: &World, now: Timestamp, most: u64) -> Self {
-        let asks = |spec: &PodSpec| spec.terms() > 0 && spec.too_many().is_none();
+        let asks = |spec: &PodSpec| spec.terms() > 0 || spec.asks_of_nodes() > 0;
         if !world.shapes().any(|(_, shape)| asks(shape.spec)) {
             return Self::default();
         }
@@ -73,6 +75,7 @@ impl Turns {
             reach: BTreeMap::new(),
             reached: BTreeSet::new(),
             places: places as u64,
+            nodes: Self::nodes(world),
             steps: 0,
         };
         let all = namespaces.values().flatten();
@@ -117,6 +120,16 @@ impl Turns {
             steps: reckoning.steps,
         }
     }
+
+    /// What is held against what pods ask of Nodes: Nodes, machines to come, and one of each type of a pool on each hypervisor.
+    pub(in crate::planning) fn nodes(world: &World) -> u64 {
+        let classes = world.pools().values().map(|pool| &pool.class);
+        let classes = classes.filter_map(|class| world.classes().get(class));
+        let types: usize = classes.map(|class| class.instance_types.len()).sum();
+        let inventories = world.inventories().values();
+        let hypervisors: usize = inventories.map(|it| it.hypervisors.len()).sum();
+        (world.nodes().count() + world.claims().len() + types * hypervisors) as u64
+    }
 }
 
 impl<'w> Reckoning<'w> {
@@ -130,8 +143,12 @@ impl<'w> Reckoning<'w> {
     where
         'w: 'p,
     {
-        let (mut pods, mut terms, mut sizes, mut walks) = (0, 0, 0, 0);
+        let (mut pods, mut terms, mut sizes, mut walks, mut of_nodes) = (0, 0, 0, 0, 0);
         for it in waiting {
+            of_nodes += self.of_nodes(it.spec);
+            if it.spec.terms() == 0 {
+                continue;
+            }
             pods += u64::from(it.pods);
             terms += it.spec.terms() as u64;
             sizes += choosers(it).map(|(chooser, _)| chooser.size()).sum::<u64>();
@@ -140,12 +157,17 @@ impl<'w> Reckoning<'w> {
         let shapes = world.shapes().count() as u64;
         let all: u64 = pending.values().map(|pods| u64::from(*pods)).sum();
         let places = self.places + pods;
-        sizes * shapes + terms * all * places + walks * places
+        of_nodes + sizes * shapes + terms * all * places + walks * places
+    }
+
+    /// What the pods of a shape ask of Nodes is held against each once, whatever their number.
+    fn of_nodes(&self, spec: &PodSpec) -> u64 {
+        spec.asks_of_nodes() as u64 * self.nodes
     }
 
     /// As many of these pods as there are steps for.
     fn take_turn(&mut self, waiting: &mut Waiting<'w>, end: u64) {
-        let mut steps = self.steps;
+        let mut steps = self.steps + self.of_nodes(waiting.spec);
         let news = choosers(waiting).filter(|(chooser, _)| !self.reached.contains(chooser));
         let news: BTreeMap<Chooser<'w>, bool> = news.collect();
         for (chooser, keeps_away) in &news {
@@ -161,7 +183,7 @@ impl<'w> Reckoning<'w> {
                 break;
             }
             steps += cost;
-            self.places += 1;
+            self.places += u64::from(cost > 0);
             taken += 1;
         }
         if taken > 0 {
