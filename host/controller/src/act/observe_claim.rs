@@ -349,8 +349,8 @@ impl Drive {
         seen
     }
 
-    /// Looks for the Node under the names that it may have (the recorded one, the VM's, the world's hint), and compares
-    /// the UUID. Also returns the names that it tried, and those under which it found the Node of another machine.
+    /// Looks for the Node under the names that it may have (the recorded one, the VM's, those of the world), and compares
+    /// UUID and age. Also returns the names that it tried, and those under which it found the Node of another machine.
     async fn look_at_node(&self) -> Result<(NodeLook, Vec<NodeName>), KubeError> {
         let claim = self.facts();
         let Some(uuid) = &claim.status.smbios_uuid else {
@@ -358,7 +358,7 @@ impl Drive {
         };
         let is_its = |node: &NodeFacts| {
             let found = node.system_uuid.as_ref();
-            found.is_some_and(|found| same_uuid(found, uuid))
+            found.is_some_and(|found| same_uuid(found, uuid)) && claim.may_become(node)
         };
         let by_vm = NodeName::from(&*claim.spec.vm_name);
         let mut names: Vec<_> = claim
@@ -366,7 +366,7 @@ impl Drive {
             .node_name
             .iter()
             .chain([&by_vm])
-            .chain(&self.surroundings.node)
+            .chain(&self.surroundings.nodes)
             .cloned()
             .collect();
         names.sort();

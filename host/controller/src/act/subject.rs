@@ -28,8 +28,8 @@ pub(super) struct Surroundings {
     /// The API's defaults, if it is gone.
     pub(super) pool: PoolFacts,
     pub(super) hint: Hint,
-    /// The Node that the world matches with the claim; its name is a hint for where to look.
-    pub(super) node: Option<NodeName>,
+    /// The Nodes that the world matches with the claim: names under which to look.
+    pub(super) nodes: Vec<NodeName>,
     /// `None`: the class is gone.
     pub(super) class: Option<Arc<ClassFacts>>,
     /// The storage of its template's cloud-init drive, until it is cloned.
@@ -79,7 +79,8 @@ impl Surroundings {
             keepers: keepers(world, claim),
             ..hint(claim, inventory)
         };
-        surroundings.node = node.map(|node| node.name().clone());
+        let nodes = world.nodes_of(claim).into_iter();
+        surroundings.nodes = nodes.map(|node| node.name().clone()).collect();
         Some(surroundings)
     }
 
@@ -127,7 +128,7 @@ impl Surroundings {
                 devices: promised_devices(world, spec),
                 ..Hint::default()
             },
-            node: None,
+            nodes: Vec::new(),
             class: class.cloned(),
             cloud_init: None,
         })
@@ -183,9 +184,11 @@ pub(super) fn without_looking(
     let mut observed = Observed::default();
     if wanted.node {
         wanted.node = false;
-        observed.node = Some(match world.node_of(claim) {
-            Some(node) => NodeLook::One(node.name().clone(), Box::new(node.facts.clone())),
-            None => NodeLook::Absent,
+        let nodes = world.nodes_of(claim);
+        observed.node = Some(match &nodes[..] {
+            [] => NodeLook::Absent,
+            [node] => NodeLook::One(node.name().clone(), Box::new(node.facts.clone())),
+            several => NodeLook::Several(several.iter().map(|node| node.name().clone()).collect()),
         });
     }
     if wanted != kproxide_planner::claim::Looks::default() {

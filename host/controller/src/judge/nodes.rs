@@ -16,6 +16,39 @@ pub(super) fn check(world: &World, sees_books: bool) -> Vec<Finding> {
         false => Vec::new(),
     };
     findings.extend(set_aside(world));
+    findings.extend(copies(world));
+    findings
+}
+
+/// Nodes that show the UUID of a machine, and are not its Node.
+fn copies(world: &World) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (name, claim) in world.claims() {
+        let uuid = claim.status.smbios_uuid.as_ref();
+        let its = world.nodes_of(claim);
+        for node in uuid
+            .into_iter()
+            .flat_map(|uuid| world.nodes_with_uuid(uuid))
+        {
+            if its.iter().any(|it| it.name() == node) {
+                continue;
+            }
+            let whose = match &its[..] {
+                [it] => format!(", whose Node is {}", it.name()),
+                _ => String::new(),
+            };
+            let text = format!(
+                "it shows the UUID of the machine of NodeClaim {name}{whose}. A kubelet can write any: look which of the two is the machine, and delete the other"
+            );
+            let object = named("Node", node);
+            findings.push(Finding::warning(
+                Group::Nodes,
+                object,
+                &reasons::NODE_UUID_COPIED,
+                text,
+            ));
+        }
+    }
     findings
 }
 

@@ -335,6 +335,9 @@ reasons! {
     NODE_SET_ASIDE "NodeSetAside" SAID False Machine 600
         "Somebody has cordoned the Node of a machine, or it has a taint that its NodePool does not name, so new pods do not go there. It counts in maxNodes."
         ""
+    NODE_UUID_COPIED "NodeUUIDCopied" SAID False Nothing 0
+        "A Node shows the UUID of a machine whose Node it is not. kproxide does nothing with it. Either somebody copied a machine, or root on one machine tries to pass for another."
+        ""
     STUCK_LOCKED "StuckLocked" OF_CLAIM True Machine 0
         "The VM of a machine is locked, and nothing of kproxide's works on it. The message says what to do."
         ""
@@ -389,7 +392,7 @@ reasons! {
         "Set the clock by NTP."
     WATCH_FAILS "WatchFails" SAID False Removals 60
         "A watch of the API server fails, so kproxide does not know which pods are on a Node and which may leave."
-        "kproxide tries again by itself. Its log has the error."
+        "kproxide tries again by itself. Its log has the error, and doctor says which kind of objects cannot be listed, and why."
     NO_LEADER "NoLeader" SAID False All 30
         "No replica of kproxide leads, so nothing is done."
         "`kubectl get pods --all-namespaces` shows whether its pod runs."

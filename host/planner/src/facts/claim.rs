@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::kubernetes::{Labels, Taint};
+use super::kubernetes::{Labels, NodeFacts, Taint};
 use super::machine::MachineSpec;
 use super::record::{Condition, Intent, Phase};
 use crate::ids::{
@@ -244,6 +244,14 @@ impl ClaimFacts {
     pub fn hypervisor(&self) -> &Arc<str> {
         let followed = self.status.hypervisor.as_ref();
         followed.unwrap_or(&self.spec.hypervisor)
+    }
+
+    /// The Node is the recorded one, or no older than the claim. A machine joins after its claim was made, so an older
+    /// Node shows a UUID that is not its own: a kubelet writes there what it likes. Only what was adopted has joined before.
+    pub fn may_become(&self, node: &NodeFacts) -> bool {
+        self.status.node_uid.as_ref() == Some(&node.uid)
+            || self.spec.adopts.is_some()
+            || node.created >= self.created
     }
 }
 

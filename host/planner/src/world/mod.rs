@@ -291,14 +291,28 @@ impl World {
         self.pods.node(name)
     }
 
-    /// The Node that runs in the VM with this SMBIOS UUID: kubelets report it in either byte order.
+    /// The one Node that runs in the VM with this SMBIOS UUID; none if several claim it.
     pub fn node_by_uuid(&self, smbios: &Uid) -> Option<NodeView<'_>> {
-        let found = self.pods.node_by_uuid(smbios);
-        found.or_else(|| self.pods.node_by_uuid(&smbios.swapped()?))
+        only(self.unclaimed(smbios, None))
+    }
+
+    /// The Nodes with the UUID of a VM that are not recorded as another machine's: root on that one could have written it.
+    fn unclaimed(&self, smbios: &Uid, its: Option<&ClaimFacts>) -> Vec<NodeView<'_>> {
+        let nodes = self.nodes_with_uuid(smbios);
+        let mut nodes: Vec<_> = nodes.filter_map(|name| self.node(name)).collect();
+        nodes.retain(|node| {
+            let is_others = |claim: &ClaimFacts| {
+                claim.status.node_uid.as_ref() == Some(&node.facts.uid)
+                    && its.is_none_or(|its| its.uid != claim.uid)
+                    && claim.status.smbios_uuid.as_ref() != Some(smbios)
+            };
+            !self.claims.values().any(is_others)
+        });
+        nodes
     }
 
     /// The names of all Nodes with the UUID of a VM, in either order of its bytes.
-    pub(crate) fn nodes_with_uuid(&self, smbios: &Uid) -> impl Iterator<Item = &NodeName> {
+    pub fn nodes_with_uuid(&self, smbios: &Uid) -> impl Iterator<Item = &NodeName> {
         let swapped = smbios.swapped();
         let swapped = swapped.filter(|swapped| swapped != smbios);
         let mut names: Vec<&NodeName> = self.pods.nodes_with_uuid(smbios).collect();
@@ -310,16 +324,29 @@ impl World {
         names.into_iter()
     }
 
-    /// The Node of a claim: the one recorded, else the one with the UUID of its VM.
+    /// The Node of a claim. `None`, too, if several claim to be it.
     pub fn node_of(&self, claim: &ClaimFacts) -> Option<NodeView<'_>> {
+        only(self.nodes_of(claim))
+    }
+
+    /// The Nodes that may be a claim's: the one recorded, else those with the UUID of its VM, or of these the one with
+    /// the VM's name.
+    pub fn nodes_of(&self, claim: &ClaimFacts) -> Vec<NodeView<'_>> {
         let status = &claim.status;
         if let (Some(name), Some(uid)) = (&status.node_name, &status.node_uid)
             && let Some(node) = self.node(name)
             && node.facts.uid == *uid
         {
-            return Some(node);
+            return vec![node];
         }
-        self.node_by_uuid(status.smbios_uuid.as_ref()?)
+        let uuid = status.smbios_uuid.as_ref();
+        let mut found = uuid.map_or_else(Vec::new, |uuid| self.unclaimed(uuid, Some(claim)));
+        found.retain(|node| claim.may_become(node.facts));
+        let is_named = |node: &NodeView<'_>| node.name().as_str() == &*claim.spec.vm_name;
+        if found.iter().any(is_named) {
+            found.retain(is_named);
+        }
+        found
     }
 
     pub fn daemon_sets(&self) -> &BTreeMap<ObjectKey, DaemonSetFacts> {
@@ -458,6 +485,12 @@ impl World {
     pub(crate) fn decorations(&self) -> &BTreeMap<(PoolName, InstanceTypeName), DecorationMemo> {
         &self.decorations
     }
+}
+
+/// If there is one and no more.
+fn only(mut nodes: Vec<NodeView<'_>>) -> Option<NodeView<'_>> {
+    let last = nodes.pop();
+    last.filter(|_| nodes.is_empty())
 }
 
 fn set<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, value: Option<Box<V>>) {

@@ -511,15 +511,6 @@ impl Pods {
         self.nodes_by_uuid.get(uuid).into_iter().flatten()
     }
 
-    /// The one Node with this system UUID; none if several claim it.
-    pub(crate) fn node_by_uuid(&self, uuid: &Uid) -> Option<NodeView<'_>> {
-        let names = self.nodes_by_uuid.get(uuid)?;
-        match names.len() {
-            1 => names.first().and_then(|name| self.node(name)),
-            _ => None,
-        }
-    }
-
     pub(crate) fn pending(&self) -> Vec<(Shape, PendingPods<'_>)> {
         self.in_order(&self.pending)
     }

@@ -378,6 +378,47 @@ fn f104_f105_a_uuid_that_two_nodes_claim_identifies_none() {
     assert!(world.node_by_uuid(&"u".into()).is_some());
 }
 
+/// The claim `m` has not joined, and two Nodes say that they are its machine.
+#[test]
+fn f104_a_node_that_is_older_or_another_machines_or_has_another_name_is_not_taken_for_one_that_joins()
+ {
+    let mut scene = Scene::default();
+    scene.machine("of-another", "alpha");
+    scene.coming_machine("m", "alpha", Phase::Launched);
+    let claim = scene.claim("m");
+    (claim.created, claim.status.smbios_uuid) = (at(100), Some("u".into()));
+    let vm_name = claim.spec.vm_name.to_string();
+    for name in ["older", "b", "c", &vm_name] {
+        let facts = scene.node(name, node("cpu=1"));
+        facts.uid = format!("uid-{name}").into();
+        facts.system_uuid = Some("u".into());
+        facts.created = at(if name == "older" { 99 } else { 100 });
+    }
+    let copied = scene.nodes.get_mut("of-another").unwrap();
+    (copied.created, copied.system_uuid) = (at(200), Some("u".into()));
+    let mut world = scene.world();
+    let found = |world: &World| -> Vec<String> {
+        let nodes = world.nodes_of(&world.claims()["m"]).into_iter();
+        nodes.map(|node| node.name().to_string()).collect()
+    };
+    assert_eq!(found(&world), [&*vm_name]);
+    world.apply(Delta::Node(vm_name.as_str().into(), None));
+    assert_eq!(found(&world), ["b", "c"]);
+    assert!(world.node_of(&world.claims()["m"]).is_none());
+    world.apply(Delta::Node("c".into(), None));
+    assert_eq!(found(&world), ["b"]);
+    world.apply(Delta::Node("b".into(), None));
+    assert_eq!(found(&world), [""; 0]);
+
+    // Once it has joined, nothing that others show changes what its Node is.
+    let mut claim = world.claims()["m"].clone();
+    let older = &world.node(&"older".into()).unwrap().facts.uid;
+    claim.status.node_name = Some("older".into());
+    claim.status.node_uid = Some(older.clone());
+    world.apply(Delta::Claim("m".into(), Some(Box::new(claim))));
+    assert_eq!(found(&world), ["older"]);
+}
+
 #[test]
 fn a_settled_plan_lasts_until_something_changes() {
     let mut scene = Scene::default();

@@ -13,7 +13,7 @@ use kproxide_planner::facts::{
     PodFacts,
 };
 use kproxide_planner::fixtures;
-use kproxide_planner::ids::{ClaimName, ClassName, ClusterName, NodeName, PodKey, Vmid};
+use kproxide_planner::ids::{ClaimName, ClassName, ClusterName, PodKey, Vmid};
 use kproxide_planner::plan::{Advance, Launch, Plan, Verdict};
 use kproxide_planner::planning::Limits;
 use kproxide_planner::world::World;
@@ -476,9 +476,10 @@ pub(super) async fn tick(host: &mut Host, client: &KubeClient, verdict: &Verdict
         let facts = Some(Box::new(claim.facts.clone()));
         host.world.apply(Delta::Claim(claim.name.clone(), facts));
     }
-    let name = NodeName::from(CLAIM);
-    let node = nodes::get(client, &name).await.unwrap();
-    host.world.apply(Delta::Node(name, node.map(Box::new)));
+    host.world.apply(Delta::Node(CLAIM.into(), None));
+    for (name, node) in nodes::list(client).await.unwrap() {
+        host.world.apply(Delta::Node(name, Some(Box::new(node))));
+    }
     let stands = ledger::get(client).await.unwrap().unwrap();
     let mut plan = Plan::default();
     let promised = stands.entries.iter().all(LedgerEntry::counts);

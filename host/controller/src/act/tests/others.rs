@@ -272,6 +272,55 @@ async fn f104_a_stranger_under_our_nodes_name_is_neither_taken_nor_touched() {
     assert_eq!(after, before);
 }
 
+/// Root on two machines that joined before writes the UUID of one that has not. Then two Nodes are made with it.
+#[tokio::test(start_paused = true)]
+async fn f104_f105_nodes_that_show_a_machines_uuid_before_it_joins_are_not_taken_for_it() {
+    let mut lab = Lab::new().await;
+    lab.joins = false;
+    let node = |name: &str, uuid: &str| json!({"metadata": {"name": name}, "status": {"nodeInfo": node_info(uuid)}});
+    for name in ["old-a", "old-b"] {
+        add_node(&lab, &node(name, "11111111-1b04-4b04-ba4f-c09d2b1c5a16"));
+    }
+    sleep(Duration::from_secs(2)).await;
+    let mut host = lab.host(1).await;
+    let started = async |lab: &Lab| {
+        let claim = lab.claim().await;
+        claim.is_some_and(|claim| claim.facts.status.phase == Phase::Launched)
+    };
+    assert!(turn(&mut lab, &mut host, &Verdict::Keep, started).await);
+    let status = lab.claim().await.unwrap().facts.status;
+    let uuid = status.smbios_uuid.unwrap();
+    let show = |lab: &Lab, name: &str| {
+        let shown = node(name, uuid.as_str());
+        let status = json!({"status": shown["status"]});
+        lab.kube.patch("nodes", "status", "", name, status).unwrap();
+    };
+    show(&lab, "old-a");
+    let began = Instant::now();
+    let waited = async |lab: &Lab| {
+        let status = lab.claim().await.unwrap().facts.status;
+        assert_eq!(status.node_name, None, "{status:?}");
+        began.elapsed() > Duration::from_secs(30)
+    };
+    assert!(turn(&mut lab, &mut host, &Verdict::Keep, waited).await);
+    show(&lab, "old-b");
+    add_node(&lab, &node("new-a", uuid.as_str()));
+    add_node(&lab, &node("new-b", uuid.as_str()));
+    let frozen = async |lab: &Lab| {
+        let status = lab.claim().await.unwrap().facts.status;
+        assert_eq!(status.node_name, None, "{status:?}");
+        status.since(Condition::OwnershipMismatch).is_some()
+    };
+    assert!(turn(&mut lab, &mut host, &Verdict::Keep, frozen).await);
+    let conditions = lab.claim().await.unwrap().facts.status.conditions;
+    assert!(
+        conditions
+            .iter()
+            .any(|it| it.message.contains("new-a, new-b")),
+        "{conditions:?}"
+    );
+}
+
 /// The template's hypervisor dies in the middle of a clone: what is left of it has a number, a lock, and nothing that says whose it is.
 #[tokio::test(start_paused = true)]
 async fn f41_a_clone_whose_hypervisor_died_is_left_to_a_human_and_out_of_the_way() {

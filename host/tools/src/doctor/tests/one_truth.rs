@@ -57,6 +57,9 @@ const ROWS: &[Row] = &[
     Row { name: "a Node gets a taint that nobody named", inject: |w| taint(w, json!([{ "key": "gpu", "effect": "NoSchedule" }])),
         mend: |w| taint(w, json!([])), object: |w| format!("Node/{}", machine(w)), reason: "NodeSetAside", seconds: 620,
         is_of_doctor: true },
+    Row { name: "another Node shows the UUID of a machine", inject: copy_uuid,
+        mend: |w| w.lab.kube.delete("nodes", "", "copy").unwrap(), object: |_| "Node/copy".to_owned(),
+        reason: "NodeUUIDCopied", seconds: SECOND_LOOK, is_of_doctor: true },
     Row { name: "no endpoint takes a connection", inject: |w| w.wires(|wires| { wires.dead = endpoints(); }),
         mend: |w| w.wires(|wires| wires.dead.clear()), object: |_| "ProxmoxCluster/home".to_owned(),
         reason: "Unreachable", seconds: SILENCE, is_of_doctor: false },
@@ -140,6 +143,15 @@ fn taint(ward: &Ward, taints: Value) {
 fn edit_node(ward: &Ward, spec: Value) {
     let patch = json!({ "spec": spec });
     let patched = ward.lab.kube.patch("nodes", "", "", &machine(ward), patch);
+    patched.unwrap();
+}
+
+fn copy_uuid(ward: &Ward) {
+    let node = ward.lab.kube.get("nodes", "", &machine(ward)).unwrap();
+    let copy = json!({ "metadata": { "name": "copy" } });
+    ward.lab.kube.create("nodes", copy).unwrap();
+    let status = json!({ "status": { "nodeInfo": node["status"]["nodeInfo"] } });
+    let patched = ward.lab.kube.patch("nodes", "status", "", "copy", status);
     patched.unwrap();
 }
 
