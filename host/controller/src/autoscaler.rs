@@ -115,6 +115,17 @@ enum Event {
     Stop,
 }
 
+/// A change comes first, unless a tick has been late for [`LATE`].
+async fn change(watches: &mut mpsc::Receiver<Report>, due: Instant, has_begun: bool) -> Event {
+    tokio::select! {
+        biased;
+        () = tokio::time::sleep_until(due + LATE), if has_begun => Event::Due,
+        Some(report) = watches.recv() => Event::Watched(report),
+        // The watches have ended.
+        else => std::future::pending().await,
+    }
+}
+
 /// When the next tick is due.
 struct Schedule {
     poll: Instant,
@@ -202,6 +213,7 @@ impl Autoscaler {
     }
 
     async fn next_event(&mut self, inputs: &mut Inputs, due: Instant) -> Event {
+        let has_begun = self.reloading.has_begun();
         tokio::select! {
             biased;
             () = inputs.stop.cancelled() => Event::Stop,
@@ -209,10 +221,9 @@ impl Autoscaler {
             Some(files) = inputs.policy_files.recv(), if self.reloading.is_idle() => Event::Files(files),
             reloads = self.reloading.news() => Event::Reloaded(reloads),
             Some(note) = inputs.notes.recv() => Event::Note(note),
-            () = tokio::time::sleep_until(due + LATE), if self.reloading.has_begun() => Event::Due,
-            Some(report) = inputs.watches.recv() => Event::Watched(report),
+            event = change(&mut inputs.watches, due, has_begun) => event,
             () = self.actor.finished() => Event::Acted,
-            () = tokio::time::sleep_until(due), if self.reloading.has_begun() => Event::Due,
+            () = tokio::time::sleep_until(due), if has_begun => Event::Due,
             () = tokio::time::sleep(TURN) => Event::Turn,
             // Last, so that a reader of /debug/plan does not keep the loop from its work.
             Some(answer) = inputs.debug_plan.recv() => Event::Debug(answer),
@@ -574,4 +585,29 @@ fn is_news(delta: &Delta) -> bool {
         delta,
         Delta::Ledger(_) | Delta::Host(_) | Delta::StorageCapacity(..)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kproxide_kube::watch::Kind;
+
+    /// Changes that never end, and each takes 100 ms.
+    #[tokio::test(start_paused = true)]
+    async fn s12_changes_put_a_tick_off_for_a_second_and_no_longer() {
+        let (more, mut watches) = mpsc::channel(100);
+        for _ in 0..100 {
+            more.try_send(Report::Recovered(Kind::Pods)).unwrap();
+        }
+        let due = Instant::now() + Duration::from_millis(500);
+        let mut taken = 0;
+        while let Event::Watched(_) = change(&mut watches, due, true).await {
+            taken += 1;
+            tokio::time::advance(Duration::from_millis(100)).await;
+        }
+        assert_eq!(taken, 15);
+        // Before the policies were read there is no tick.
+        let next = change(&mut watches, due, false).await;
+        assert!(matches!(next, Event::Watched(_)));
+    }
 }

@@ -22,8 +22,9 @@ use crate::connection::Connection;
 
 /// A whole answer, a watch's first byte excepted, arrives within this time.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(30);
-/// Read, an answer takes several times as much memory. The largest object that etcd takes has 9 MB as JSON: 1.5 MB of `<`.
-const BODY_BYTES_MAX: u64 = 32 << 20;
+/// Read, an answer takes several times as much memory, and at the start one of each kind is read at once. The largest
+/// object that etcd takes has 9 MB as JSON: 1.5 MB of `<`. Where etcd is set to its most, 8 MiB, an ordinary one fits too.
+const BODY_BYTES_MAX: u64 = 16 << 20;
 
 /// Objects per page of a list, as long as none is too large.
 pub const PAGE: u32 = 500;
@@ -38,6 +39,12 @@ struct TooLarge;
 pub fn smaller_page(page: u32, error: &(dyn std::error::Error + 'static)) -> Option<u32> {
     let mut sources = std::iter::successors(Some(error), |error| error.source());
     (page > 1 && sources.any(|error| error.is::<TooLarge>())).then_some((page / 8).max(1))
+}
+
+/// With how many the next list begins after one that ended well: what was large may be gone, and one object per page makes
+/// thousands of requests.
+pub(crate) fn larger_page(page: u32) -> u32 {
+    PAGE.min(page * 8)
 }
 
 /// Cheap to clone.

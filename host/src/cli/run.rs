@@ -227,4 +227,41 @@ mod tests {
         assert_eq!(ends(right, early).await, None);
         assert_eq!(ends(right, right).await, None);
     }
+
+    /// In a process of its own, because the limit holds for all of a process.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn s2_a_process_with_one_descriptor_left_cannot_open_both() {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        use std::os::fd::AsRawFd as _;
+
+        const CHILD: &str = "KPROXIDE_TEST_OF_DESCRIPTORS";
+        if std::env::var_os(CHILD).is_none() {
+            let name = "cli::run::tests::s2_a_process_with_one_descriptor_left_cannot_open_both";
+            let this = std::env::current_exe().unwrap();
+            let child = std::process::Command::new(this)
+                .args(["--exact", name])
+                .env(CHILD, "1")
+                .output();
+            let child = child.unwrap();
+            assert!(child.status.success(), "{child:?}");
+            assert!(
+                String::from_utf8_lossy(&child.stdout).contains("1 passed"),
+                "{child:?}"
+            );
+            return;
+        }
+        // They fill the gaps: what is free begins after the last of them.
+        let held: Vec<File> = (0..64).map(|_| File::open("/dev/null").unwrap()).collect();
+        let first_free = held[63].as_raw_fd().unsigned_abs() + 1;
+        let maximum = getrlimit(Resource::Nofile).maximum;
+        for (free, is_enough) in [(0, false), (1, false), (2, true), (0, false)] {
+            let current = Some(u64::from(first_free + free));
+            setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
+            let opened = open_both().map_err(|error| error.raw_os_error());
+            let full = rustix::io::Errno::MFILE.raw_os_error();
+            let expected = if is_enough { Ok(()) } else { Err(Some(full)) };
+            assert_eq!(opened, expected, "{free}");
+        }
+    }
 }

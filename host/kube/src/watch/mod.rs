@@ -21,7 +21,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::client::{Client, PAGE, smaller_page};
+use super::client::{Client, PAGE, larger_page, smaller_page};
 use super::convert::{ClusterConnection, Unreadable, decoded, object_key};
 use super::crd::{Ledger, NodeClaim, NodeClass, NodePool, ProxmoxCluster};
 use super::view::{
@@ -253,7 +253,7 @@ struct Follower {
     reports: mpsc::Sender<Report>,
     known: Known,
     backoff: Backoff,
-    /// Objects per page of its lists.
+    /// Objects per page of its next list.
     page: u32,
     failing: bool,
     synced: bool,
@@ -299,6 +299,7 @@ impl Follower {
             }
             if listed {
                 listed_at = Some(Instant::now());
+                self.page = larger_page(self.page);
             }
             if listed && self.failing {
                 self.failing = false;

@@ -1,3 +1,5 @@
+use std::sync::{Arc, Mutex};
+
 use futures::stream;
 use serde_json::json;
 
@@ -342,42 +344,50 @@ async fn f60_f112_what_a_watch_has_shown_is_not_removed_by_an_older_list() {
     );
 }
 
-/// 40 pods of a megabyte: more in one page than is read.
-#[tokio::test(start_paused = true)]
-async fn s12_fewer_pods_are_listed_at_once_where_they_are_large() {
-    let asked = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
-    let limits = asked.clone();
+/// A server with so many pods of so many bytes each, which writes down how many are asked for at once. Its watches expire after two seconds.
+fn large_pods(pods: Arc<Mutex<(usize, usize)>>, asked: Arc<Mutex<Vec<usize>>>) -> Client {
     let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
         let query = request.uri().query().unwrap_or_default().to_owned();
-        let limits = limits.clone();
+        let (pods, asked) = (pods.clone(), asked.clone());
         async move {
-            if query.contains("watch=true") {
-                std::future::pending::<()>().await;
-            }
-            let number = |key: &str| -> Option<usize> {
-                let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-                pairs.find(|(name, _)| *name == key)?.1.parse().ok()
-            };
-            let (first, limit) = (number("continue").unwrap_or(0), number("limit").unwrap());
-            limits.lock().unwrap().push(limit);
-            let end = 40.min(first + limit);
-            let items = (first..end).map(|pod| json!({
-                "metadata": {"name": format!("p{pod}"), "namespace": "shop", "uid": pod.to_string()},
-                "spec": {"containers": [{"name": "c", "env": [{"name": "LARGE", "value": "x".repeat(1 << 20)}]}]},
-            }));
-            let items: Vec<_> = items.collect();
-            let next = if end < 40 {
-                end.to_string()
+            let answer = if query.contains("watch=true") {
+                tokio::time::sleep(Duration::from_secs(2)).await;
+                json!({"type": "ERROR", "object": *too_old()})
             } else {
-                String::new()
+                let number = |key: &str| -> Option<usize> {
+                    let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+                    pairs.find(|(name, _)| *name == key)?.1.parse().ok()
+                };
+                let (first, limit) = (number("continue").unwrap_or(0), number("limit").unwrap());
+                asked.lock().unwrap().push(limit);
+                let (count, bytes) = *pods.lock().unwrap();
+                let end = count.min(first + limit);
+                let items = (first..end).map(|pod| json!({
+                    "metadata": {"name": format!("p{pod}"), "namespace": "shop", "uid": pod.to_string()},
+                    "spec": {"containers": [{"name": "c", "env": [{"name": "LARGE", "value": "x".repeat(bytes)}]}]},
+                }));
+                let items: Vec<_> = items.collect();
+                let next = if end < count {
+                    end.to_string()
+                } else {
+                    String::new()
+                };
+                let metadata = json!({"resourceVersion": "9", "continue": next});
+                json!({"kind": "PodList", "apiVersion": "v1", "metadata": metadata, "items": items})
             };
-            let metadata = json!({"resourceVersion": "9", "continue": next});
-            let list = json!({"kind": "PodList", "apiVersion": "v1", "metadata": metadata, "items": items});
             Ok::<_, tower::BoxError>(http::Response::new(kube::client::Body::from(
-                list.to_string().into_bytes(),
+                answer.to_string().into_bytes(),
             )))
         }
     });
+    Client::from_service(service)
+}
+
+/// 40 pods of a megabyte: more in one page than is read.
+#[tokio::test(start_paused = true)]
+async fn s12_fewer_pods_are_listed_at_once_where_they_are_large() {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let client = large_pods(Arc::new(Mutex::new((40, 1 << 20))), asked.clone());
     let started = Instant::now();
     let (sender, mut receiver) = mpsc::channel(64);
     let synced = async {
@@ -392,10 +402,31 @@ async fn s12_fewer_pods_are_listed_at_once_where_they_are_large() {
         }
     };
     let pods = tokio::select! {
-        () = run::<PodView>(Client::from_service(service), sender) => panic!("it never ends"),
+        () = run::<PodView>(client, sender) => panic!("it never ends"),
         pods = synced => pods,
     };
     assert_eq!((pods, started.elapsed().as_secs()), (40, 0));
     let asked = asked.lock().unwrap();
     assert_eq!(asked[..], [500, 62, 7, 7, 7, 7, 7, 7]);
+}
+
+/// Two of them are as large as etcd's default allows, written as JSON. Later they are small.
+#[tokio::test(start_paused = true)]
+async fn s12_the_largest_pods_are_listed_one_by_one_and_many_again_once_they_are_gone() {
+    let (pods, asked) = (Arc::new(Mutex::new((2, 9 << 20))), Arc::default());
+    let client = large_pods(pods.clone(), Arc::clone(&asked));
+    let (sender, mut receiver) = mpsc::channel(64);
+    let told = async { while receiver.recv().await.is_some() {} };
+    let time = async {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        pods.lock().unwrap().1 = 1;
+        tokio::time::sleep(Duration::from_secs(6)).await;
+    };
+    tokio::select! {
+        () = run::<PodView>(client, sender) => panic!("it never ends"),
+        () = told => panic!("it never ends"),
+        () = time => {}
+    }
+    let asked = asked.lock().unwrap();
+    assert_eq!(asked[..], [500, 62, 7, 1, 1, 8, 1, 1, 8, 64, 500]);
 }
