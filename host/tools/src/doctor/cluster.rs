@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use futures::future::join_all;
 use jiff::Timestamp;
 use kproxide_planner::facts::{Delta, HostFacts};
 use kproxide_planner::ids::ClusterName;
@@ -12,13 +13,14 @@ use tokio::time::timeout;
 use super::Sources;
 use crate::manifest::{NotListed, Object, changes, each, refuse};
 use kproxide_common::chain::chain;
+use kproxide_common::foreign;
 use kproxide_controller::autoscaler::clock_off;
 use kproxide_controller::judge::reasons::INVALID_SETTINGS;
 use kproxide_controller::judge::{Finding, Group};
 use kproxide_controller::judge::{named, reasons};
 use kproxide_kube::client::Client;
 use kproxide_kube::convert::ClusterConnection;
-use kproxide_kube::watch::Change;
+use kproxide_kube::watch::{Change, Kind};
 
 /// For one answer of Kubernetes.
 pub(super) const KUBERNETES_DEADLINE: Duration = Duration::from_secs(5);
@@ -153,6 +155,38 @@ async fn listed(kube: &Client) -> Result<Vec<List>, NoKubernetes> {
         (Some(why), true) => Err(NoKubernetes::Refused(why.clone())),
         (Some(_) | None, _) => Ok(lists),
     }
+}
+
+/// Kinds that kproxide watches and the API server does not list. One object of each is enough to see that.
+pub(super) async fn unlisted(sources: &Sources) -> Vec<Finding> {
+    let Some(kube) = &sources.kube else {
+        return Vec::new();
+    };
+    let looks = Kind::ALL.into_iter().map(async |kind| {
+        let uri = format!("{}?limit=1", kind.path());
+        let why = match timeout(KUBERNETES_DEADLINE, kube.ask(&uri)).await {
+            // What the controller may not do is told beside this. The caller need not be allowed to see pods.
+            Ok(Ok((200 | 403, _))) => return None,
+            // Each definition of ours has a finding of its own.
+            Ok(Ok((404, _))) if is_ours(kind) => return None,
+            Ok(Ok((404, _))) => "the API server does not serve them. See whether --runtime-config switches them off".to_owned(),
+            // These are told already.
+            _ if LISTED.contains(&kind.resource()) => return None,
+            Ok(Ok((_, message))) => foreign::said(message.as_str().unwrap_or_default()),
+            Ok(Err(error)) => chain(&error),
+            Err(_) => format!("no answer within {} s", KUBERNETES_DEADLINE.as_secs()),
+        };
+        let text = format!("{kind} cannot be listed, and kproxide removes nothing as long as it cannot watch them: {why}");
+        let object = named("Watch", kind.resource());
+        let finding = Finding::error(Group::Kubernetes, object, &reasons::WATCH_FAILS, text);
+        Some(finding.typing([format!("kubectl get --raw '{uri}'")]))
+    });
+    join_all(looks).await.into_iter().flatten().collect()
+}
+
+fn is_ours(kind: Kind) -> bool {
+    use Kind::{Claims, Classes, Clusters, Ledger, Pools};
+    matches!(kind, Claims | Classes | Clusters | Ledger | Pools)
 }
 
 /// Whether there is an API server, and it knows the caller. Everybody that it knows may ask for its version.

@@ -72,12 +72,13 @@ pub async fn examine(
         findings: read,
     } = cluster::read(sources).await?;
     findings.extend(read);
-    let (key, looks, scripts, definitions, rights, left) = join!(
+    let (key, looks, scripts, definitions, rights, unlisted, left) = join!(
         key_problem(sources),
         proxmox::look(sources, &world, &connections),
         joining::check(sources, &world),
         definitions::check(sources),
         rights::check(sources, sources.account.as_ref()),
+        cluster::unlisted(sources),
         release::check(sources, &seen),
     );
     for look in &looks {
@@ -98,6 +99,7 @@ pub async fn examine(
     findings.extend(scripts);
     findings.extend(definitions);
     findings.extend(rights);
+    findings.extend(unlisted);
     findings.extend(left);
     Ok(Report::of(findings))
 }

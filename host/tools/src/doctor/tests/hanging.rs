@@ -54,3 +54,39 @@ async fn a_kubernetes_that_hangs_ends_the_examination_within_20_seconds() {
     assert!(began.elapsed() <= PATIENCE, "{:?}", began.elapsed());
     assert!(matches!(ended, NoKubernetes::Unreachable(_)), "{ended}");
 }
+
+/// One kind that the cluster does not serve, two that fail, and one that whoever asks may not see. Custom ones and those that are read anyway are told
+/// elsewhere, and once.
+#[tokio::test(start_paused = true)]
+async fn each_kind_that_is_watched_and_cannot_be_listed_is_told_once() {
+    let ward = Ward::new();
+    ward.wires(|wires| {
+        wires.failing = [
+            ("/api/v1/pods", 500),
+            ("/api/v1/nodes", 500),
+            ("/apis/policy/v1/poddisruptionbudgets", 403),
+            ("/apis/storage.k8s.io/v1/csinodes", 404),
+            ("/apis/storage.k8s.io/v1/csistoragecapacities", 404),
+        ]
+        .into();
+    });
+    let report = ward.examined().await;
+    let expected = [
+        (Level::Error, "Watch/csinodes", "WatchFails"),
+        (Level::Error, "Watch/csistoragecapacities", "WatchFails"),
+        (Level::Error, "Watch/pods", "WatchFails"),
+        (Level::Error, "nodes", "NotListed"),
+    ];
+    let mut found = ailments(&report);
+    found.sort_by_key(|(_, object, _)| *object);
+    assert_eq!(found, expected, "{report}");
+    let text = report.to_string();
+    assert!(
+        text.contains("pods cannot be listed") && text.contains("a test"),
+        "{text}"
+    );
+    assert!(
+        text.contains("kubectl get --raw '/api/v1/pods?limit=1'"),
+        "{text}"
+    );
+}

@@ -33,6 +33,8 @@ const GIB: u64 = 1 << 30;
 pub(super) struct Wires {
     /// What the API server's authorizer refuses, as `verb resource`.
     pub(super) denied: BTreeSet<String>,
+    /// Paths at which the API server answers with this code.
+    pub(super) failing: BTreeMap<&'static str, u16>,
     /// Endpoints without a listener, with another certificate, and that never answer.
     pub(super) dead: BTreeSet<String>,
     pub(super) renewed: BTreeSet<String>,
@@ -218,6 +220,17 @@ impl Ward {
                 if !request.uri().path().ends_with("accessreviews") {
                     // Doctor writes nothing.
                     assert_eq!(request.method(), http::Method::GET, "{}", request.uri());
+                    let failing = wires
+                        .lock()
+                        .unwrap()
+                        .failing
+                        .get(request.uri().path())
+                        .copied();
+                    if let Some(code) = failing {
+                        let status = json!({ "kind": "Status", "status": "Failure", "code": code, "reason": "Test", "message": "a test" });
+                        let body = Full::new(Bytes::from(status.to_string()));
+                        return Ok(Response::builder().status(code).body(body)?);
+                    }
                     let answer = kube.service().oneshot(request).await?;
                     let (mut parts, body) = answer.into_parts();
                     let date = DateTimePrinter::new().timestamp_to_rfc9110_string(&clock.now())?;
