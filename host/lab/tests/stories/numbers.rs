@@ -9,7 +9,7 @@ use kproxide_simulator::pve::Birth;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::degraded::{running, scale, told};
+use super::degraded::{running, told};
 use kproxide_lab::wide;
 use kproxide_lab::{Lab, Setting, config};
 use kproxide_lab::{MACHINE, furnished};
@@ -79,8 +79,8 @@ async fn s3_a_controller_of_its_own_for_each_pod_gets_a_tenant_no_more_numbers()
     .await;
 }
 
-/// Servers with room for all numbers, of which each machine that is not needed goes soon.
-fn large() -> Lab {
+/// Others get their machines within a minute, no pool pauses, and no number comes back within an hour.
+async fn withstands<const N: usize>(floods: [Flood; N]) {
     let mut setting = Setting::new(1, 3);
     for server in &mut setting.topology.hypervisors {
         (server.threads, server.memory) = (256, 1 << 40);
@@ -91,12 +91,7 @@ fn large() -> Lab {
             "stabilization": "1m", "minNodeAge": "1m", "unneededTime": "30s", "loadHeadroom": 0.0, "budget": 100,
         },
     });
-    furnished(setting, json!({}), pool)
-}
-
-/// Others get their machines within a minute, no pool pauses, and no number comes back within an hour.
-async fn withstands<const N: usize>(floods: [Flood; N]) {
-    let lab = large();
+    let lab = furnished(setting, json!({}), pool);
     let evil = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "evil" } });
     lab.kube.create("namespaces", evil).unwrap();
     let (app, host) = lab.host("kproxide-0", config("kproxide-0")).unwrap();
@@ -152,54 +147,4 @@ async fn withstands<const N: usize>(floods: [Flood; N]) {
         workload.ends_with(" evil") || workload.contains(" evil/")
     });
     assert!(of_evil.count() <= 32);
-}
-
-/// A Deployment that an autoscaler of pods lets flap, beside one that only grows, in one namespace.
-#[tokio::test(start_paused = true)]
-async fn s3_a_deployment_that_flaps_rests_for_a_while_and_the_one_beside_it_never() {
-    let lab = large();
-    let (app, host) = lab.host("kproxide-0", config("kproxide-0")).unwrap();
-    let rests = || {
-        let notes = told(&lab, "NotTriggerScaleUp");
-        let is_rest = |note: &String| {
-            note.contains("more than 20 machines for ReplicaSet default/flaps")
-                || note.contains("more than 20 machines for Deployment default/flaps")
-        };
-        notes.iter().any(is_rest)
-    };
-    let made = || {
-        let births = lab.pve.snapshot().births;
-        births.iter().filter(|vm| vm.vmid < 9_000).count()
-    };
-    let story = async {
-        sleep(MACHINE).await;
-        wide(&lab, "steady", "workers", 1);
-        wide(&lab, "flaps", "workers", 0);
-        sleep(MACHINE).await;
-        // A machine that nobody needs is gone before the pods are back.
-        let mut rounds = 0;
-        while !rests() {
-            rounds += 1;
-            assert!(rounds <= 10, "{:?}", told(&lab, "NotTriggerScaleUp"));
-            scale(&lab, "flaps", 6);
-            scale(&lab, "steady", 1 + rounds);
-            sleep(Duration::from_secs(15)).await;
-            scale(&lab, "flaps", 0);
-            let since = Instant::now();
-            while running(&lab, "steady") < 1 + rounds as usize {
-                sleep(Duration::from_secs(1)).await;
-            }
-            eprintln!("round {rounds}: {:?} made {}", since.elapsed(), made());
-            sleep(Duration::from_secs(165) - since.elapsed()).await;
-        }
-        let since = Instant::now();
-        scale(&lab, "flaps", 1);
-        while running(&lab, "flaps") < 1 {
-            sleep(Duration::from_secs(1)).await;
-        }
-        eprintln!("rest {:?}", since.elapsed());
-        host.stop.cancel();
-    };
-    let ((), ended) = tokio::join!(story, app.run());
-    ended.unwrap();
 }

@@ -36,6 +36,13 @@ pub(in crate::planning) fn steps() -> u64 {
     STEPS.get()
 }
 
+#[cfg(test)]
+impl Topology<'_> {
+    pub(in crate::planning) fn counts(&self) -> usize {
+        self.counts.len()
+    }
+}
+
 #[derive(Clone, Default)]
 pub(in crate::planning) struct Topology<'w> {
     counts: Vec<Count<'w>>,

@@ -10,9 +10,9 @@ use crate::facts::{
     TooMany,
 };
 use crate::kubernetes::eviction::Blocker;
-use crate::planning::pods::topology::{MOST_STEPS, Turns, steps};
+use crate::planning::pods::topology::{MOST_STEPS, Topology, Turns, steps};
 use crate::reasons::kept::Kept;
-use crate::world::Id;
+use crate::world::{Id, World};
 
 /// What becomes of the pods of this namespace.
 fn outcomes<'p>(plan: &'p Plan, namespace: &str) -> Vec<&'p PendingOutcome> {
@@ -241,6 +241,29 @@ fn s12_what_pods_ask_of_nodes_takes_steps_too() {
             assert_eq!(Turns::of(&world, at(NOW), most).later.len(), later);
         }
     }
+}
+
+/// Pods that spread from so many others each, by labels that several have in common.
+fn spreading(pods: usize, terms: usize) -> World {
+    let mut scene = Scene::default();
+    at_odds(&mut scene, pods, terms);
+    for pod in scene.pods.values_mut() {
+        let terms = std::mem::take(&mut pod.spec.pod_anti_affinity);
+        let spreads = terms.into_iter().map(|term| SpreadConstraint {
+            topology_key: term.topology_key,
+            selector: term.selector,
+            ..SpreadConstraint::default()
+        });
+        pod.spec.spread = spreads.collect();
+    }
+    scene.world()
+}
+
+#[test]
+fn s12_spreads_that_many_pods_have_are_counted_once() {
+    let world = spreading(40, 20);
+    let topology = Topology::of(&world, &Turns::default());
+    assert_eq!(topology.counts(), 40);
 }
 
 /// A pod that asks for so much of one kind, of each kind that there is.

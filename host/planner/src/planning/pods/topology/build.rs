@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::count::{Count, Counted, Subject, Who, is_selected};
+use super::count::{Count, Counted, Subject, Who, is_selected, standing};
 use super::selecting::{Chooser, Selecting};
 use super::turns::Turns;
 use super::{Daemon, Kin, Rule, Topology};
 use crate::facts::PodTerm;
 use crate::ids::ObjectKey;
 use crate::kubernetes::selector::selects;
-use crate::planning::pods::fit::demanded;
 use crate::world::{Id, World};
 
 /// Anti-affinity of pods, by their namespace, and where they are counted.
@@ -174,7 +173,7 @@ impl<'w> Topology<'w> {
             // It counts others than the pods that the term selects.
             Who::Having => return self.count(key, who),
             Who::Spread(namespace, spec, constraint) => {
-                (key, &[], Some((constraint, demanded(spec))), namespace)
+                (key, &[], Some((constraint, standing(spec))), namespace)
             }
         };
         if let Some(count) = shared.get(&counted) {

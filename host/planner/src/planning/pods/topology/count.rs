@@ -1,17 +1,18 @@
 //! How many pods of a kind stand in each domain.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Spot;
 use super::selecting::Chooser;
 use crate::facts::{
-    DaemonSetFacts, LabelSelector, Labels, Namespaces, PodSpec, PodTerm, SpreadConstraint,
+    DaemonSetFacts, LabelSelector, Labels, Namespaces, NodeSelectorTerm, PodSpec, PodTerm,
+    SpreadConstraint, Toleration,
 };
 use crate::ids::ObjectKey;
 use crate::kubernetes::selector::{self, selects};
 use crate::kubernetes::taints;
-use crate::planning::pods::fit::{Demanded, NodeProfile};
+use crate::planning::pods::fit::NodeProfile;
 use crate::world::{ShapeView, World};
 
 /// How many pods of a kind stand in each domain of a label.
@@ -27,13 +28,32 @@ pub(super) struct Count<'w> {
 }
 
 /// What two counts have in common that count the same pods in the same domains: the label, the terms, or else the spread and
-/// what its pod asks of Nodes, and the namespace.
+/// where its pod may stand, and the namespace.
 pub(super) type Counted<'w> = (
     &'w str,
     &'w [PodTerm],
-    Option<(&'w SpreadConstraint, Demanded<'w>)>,
+    Option<(&'w SpreadConstraint, Standing<'w>)>,
     &'w str,
 );
+
+/// What [`Who::counts_on`] reads of a pod that spreads. Of its other spreads only the labels: else pods that spread from many
+/// others would have a count each.
+pub(super) type Standing<'w> = (
+    &'w BTreeMap<String, String>,
+    &'w Option<Vec<NodeSelectorTerm>>,
+    &'w [Toleration],
+    BTreeSet<&'w str>,
+);
+
+pub(super) fn standing(spec: &PodSpec) -> Standing<'_> {
+    let keys = spec.spread.iter().map(|one| &*one.topology_key);
+    (
+        &spec.node_selector,
+        &spec.node_affinity,
+        &spec.tolerations,
+        keys.collect(),
+    )
+}
 
 #[derive(Clone)]
 pub(super) enum Who<'w> {
