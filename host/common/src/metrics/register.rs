@@ -19,7 +19,7 @@ pub struct Described {
     pub help: String,
 }
 
-/// The metrics of one program. A name that is used twice, or that Prometheus does not allow, is an error: https://prometheus.io/docs/concepts/data_model/.
+/// The metrics of one program. A name that is used twice, or that Prometheus does not allow, is an error: <https://prometheus.io/docs/concepts/data_model/>.
 #[derive(Default)]
 pub struct Register {
     /// What `/metrics` is written from.
