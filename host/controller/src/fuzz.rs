@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use crate::args::Run;
 use crate::config::Config;
 use kproxide_common::mutate::{mutated, mutated_text};
-use kproxide_common::period::parse_period;
 use kproxide_kube::convert::{class_facts, cluster_facts, pool_facts};
 use kproxide_planner::fuzz::Draw;
+use kproxide_planner::time::parse_period;
 use kproxide_pve::auth::Credentials;
 
 /// One kind of setting, chosen by the first byte.
@@ -140,9 +140,9 @@ fn object(kind: usize, draw: &mut Draw<'_>) {
             };
             let facts = pool_facts(&meta, &spec);
             if facts.problem.is_none() {
-                assert!(facts.min_nodes <= facts.max_nodes);
+                assert!(facts.limits.min_nodes <= facts.limits.max_nodes);
                 assert!(!facts.drain_timeout.is_negative());
-                let headroom = &facts.headroom;
+                let headroom = facts.headroom.resources();
                 assert!(headroom.milli_cores >= 0 && headroom.memory_bytes >= 0);
             }
         }

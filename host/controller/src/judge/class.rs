@@ -47,7 +47,7 @@ pub(super) fn ready_of(name: &ClassName, facts: &ClassFacts, sight: &Sight<'_>) 
         let finding =
             Finding::warning(group, object(), &reasons::BEING_DELETED, going(name, world));
         let mut pools = world.pools().values();
-        let is_used = pools.any(|pool| pool.class == *name && pool.going_since().is_none());
+        let is_used = pools.any(|pool| pool.node_class == *name && pool.going_since().is_none());
         return match is_used {
             true => Finding {
                 level: Level::Error,
@@ -119,7 +119,7 @@ pub(super) fn ready_of(name: &ClassName, facts: &ClassFacts, sight: &Sight<'_>) 
         );
     }
     let mut pools = world.pools().values();
-    if !pools.any(|pool| pool.class == *name) {
+    if !pools.any(|pool| pool.node_class == *name) {
         return unknown(
             "no NodePool uses this NodeClass, so kproxide has not looked at its template",
         );

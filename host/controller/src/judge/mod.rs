@@ -207,11 +207,11 @@ pub fn listed(names: &[&str]) -> String {
 
 /// The Proxmox clusters in which a class is used: those of its pools, or all if it has none.
 fn clusters_of<'w>(world: &'w World, class: &ClassName) -> Vec<&'w ClusterName> {
-    let mut pools = world.pools().values().filter(|it| it.class == *class);
+    let mut pools = world.pools().values().filter(|it| it.node_class == *class);
     let is_free = pools.clone().next().is_none() || pools.any(|pool| pool.clusters.is_empty());
     let named = |cluster: &ClusterName| {
         let mut pools = world.pools().values();
-        pools.any(|pool| pool.class == *class && pool.clusters.contains(cluster))
+        pools.any(|pool| pool.node_class == *class && pool.clusters.contains(cluster))
     };
     let all = world.clusters().keys();
     all.filter(|cluster| is_free || named(cluster)).collect()

@@ -162,7 +162,7 @@ fn ready_of(name: &PoolName, pool: &PoolFacts, around: &Around<'_>) -> Finding {
 
 fn nowhere_of(name: &PoolName, pool: &PoolFacts, around: &Around<'_>) -> Option<Finding> {
     let here = around.offers.iter();
-    let here = here.filter(|it| *it.class == pool.class && uses(pool, &it.hypervisor.cluster));
+    let here = here.filter(|it| *it.class == pool.node_class && uses(pool, &it.hypervisor.cluster));
     let it = nowhere(here)?;
     Some(Finding {
         after: it.after,
@@ -202,22 +202,22 @@ fn settings(name: &PoolName, pool: &PoolFacts, around: &Around<'_>) -> Option<Fi
             going(name, pool, world),
         ));
     }
-    if !world.classes().contains_key(&pool.class) {
+    if !world.classes().contains_key(&pool.node_class) {
         return Some(not_ready(
             name,
             &reasons::CLASS_MISSING,
             format!(
                 "spec.nodeClass: there is no NodeClass {}; create it or correct the name in NodePool {name}",
-                pool.class
+                pool.node_class
             ),
         ));
     }
     if let Some(problem) = &pool.problem {
         return Some(not_ready(name, &reasons::INVALID_SETTINGS, problem));
     }
-    let class = around.classes.get(&pool.class);
+    let class = around.classes.get(&pool.node_class);
     if let Some(class) = class.filter(|class| is_down(class)) {
-        let text = format!("NodeClass {}: {}", pool.class, class.message);
+        let text = format!("NodeClass {}: {}", pool.node_class, class.message);
         let finding = not_ready(name, &reasons::CLASS_NOT_READY, text);
         return Some(finding.following([class]));
     }
@@ -433,7 +433,7 @@ fn limit(name: &PoolName, pool: &PoolFacts, around: &Around<'_>) -> Finding {
             "kproxide makes no more machines, because {field} of this NodePool is reached. If pods wait, set it higher"
         );
         // One that may have no machine at all helps no pod.
-        let level = match pool.max_nodes {
+        let level = match pool.limits.max_nodes {
             0 => Level::Warning,
             _ => level(name, around),
         };
@@ -444,9 +444,9 @@ fn limit(name: &PoolName, pool: &PoolFacts, around: &Around<'_>) -> Finding {
         Some(Limit::MilliCores { .. }) => reached(&reasons::CPU_CORES, "limits.cpuCores"),
         Some(Limit::MemoryBytes { .. }) => reached(&reasons::MEMORY, "limits.memoryMiB"),
         Some(Limit::Vmids(_) | Limit::Addresses) | None
-            if addresses_used_up(world, &pool.class) =>
+            if addresses_used_up(world, &pool.node_class) =>
         {
-            let class = &pool.class;
+            let class = &pool.node_class;
             let rested = addresses_rested(world, class, around.known.now);
             if rested > 0 {
                 let text = format!(

@@ -261,7 +261,8 @@ fn addresses(world: &World, sees_books: bool) -> Vec<Finding> {
             other.is_some_and(|other| other.addresses == class.addresses)
         };
         let pools = world.pools().iter();
-        let pools = pools.filter(|(_, pool)| pool.going_since().is_none() && shares(&pool.class));
+        let pools =
+            pools.filter(|(_, pool)| pool.going_since().is_none() && shares(&pool.node_class));
         let wanted = pools.map(|(pool, _)| u64::from(machines_left(world, pool)));
         let wanted: u64 = wanted.sum();
         let unknown = match sees_books {

@@ -60,7 +60,7 @@ impl Wanted {
 pub fn wanted(world: &World) -> BTreeMap<ClusterName, Wanted> {
     let mut all: BTreeMap<ClusterName, Wanted> = BTreeMap::new();
     for pool in world.pools().values() {
-        let Some(class) = world.classes().get(&pool.class) else {
+        let Some(class) = world.classes().get(&pool.node_class) else {
             continue;
         };
         let template = (class.template.clone(), class.local_template);

@@ -258,12 +258,12 @@ fn pools(found: &Found, world: &World) {
     for (name, pool) in world.pools() {
         let labels = [name.as_str()];
         paused.add(&labels, f64::from(u8::from(pool.paused)));
-        least.add(&labels, pool.min_nodes.into());
-        most.add(&labels, pool.max_nodes.into());
-        if let Some(milli_cores) = pool.max_milli_cores {
+        least.add(&labels, pool.limits.min_nodes.into());
+        most.add(&labels, pool.limits.max_nodes.into());
+        if let Some(milli_cores) = pool.limits.milli_cores() {
             cores.add(&labels, milli_cores as f64 / MILLI);
         }
-        if let Some(bytes) = pool.max_memory_bytes {
+        if let Some(bytes) = pool.limits.memory_bytes() {
             memory.add(&labels, bytes as f64);
         }
     }

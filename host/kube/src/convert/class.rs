@@ -12,8 +12,10 @@ use kproxide_planner::ids::{Digest, InstanceTypeName, StorageName};
 use kproxide_planner::keys;
 use kproxide_planner::kubernetes::resources::Resources;
 use serde::Serialize;
+use serde_json::{Map, Value};
 use sha2::Digest as _;
 
+use super::defaults::least_class;
 use super::{Problems, unsigned};
 use crate::crd::{self, CloneMode, IpPool, NodeClassSpec, TemplatePlacement};
 
@@ -21,7 +23,10 @@ use crate::crd::{self, CloneMode, IpPool, NodeClassSpec, TemplatePlacement};
 const LONGEST_KEPT: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 /// As far as it could be read; nothing is launched while the facts have a problem.
-pub fn class_facts(spec: &NodeClassSpec) -> ClassFacts {
+pub fn class_facts(written: &Map<String, Value>) -> ClassFacts {
+    let mut problems = Problems::default();
+    problems.too_deep(written);
+    let spec: NodeClassSpec = problems.read(written, least_class());
     let NodeClassSpec {
         template,
         instance_types,
@@ -35,8 +40,7 @@ pub fn class_facts(spec: &NodeClassSpec) -> ClassFacts {
         tags,
         provider_id,
         timeouts,
-    } = spec;
-    let mut problems = Problems::default();
+    } = &spec;
     if template.clone == CloneMode::Linked && template.storage.is_some() {
         problems.add(
             "template.storage",

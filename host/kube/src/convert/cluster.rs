@@ -9,8 +9,9 @@ use kproxide_planner::ids::Vmid;
 use kproxide_planner::keys;
 use kproxide_planner::plan::question::{Attribute, AttributeValue, PROXMOX_SAYS};
 use kube::api::ObjectMeta;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
+use super::defaults::least_cluster;
 use super::pod::annotation;
 use super::{Problems, unsigned};
 use crate::crd::{
@@ -41,7 +42,11 @@ pub enum TrustSettings {
 }
 
 /// The connection is `None` where the settings contradict each other; the facts then say why.
-pub fn cluster_facts(spec: &ProxmoxClusterSpec) -> (ClusterFacts, Option<ClusterConnection>) {
+pub fn cluster_facts(written: &Map<String, Value>) -> (ClusterFacts, Option<ClusterConnection>) {
+    let mut problems = Problems::default();
+    problems.too_deep(written);
+    let spec: ProxmoxClusterSpec = problems.read(written, least_cluster());
+    let is_whole = problems.is_empty();
     let ProxmoxClusterSpec {
         endpoints,
         tls,
@@ -59,14 +64,15 @@ pub fn cluster_facts(spec: &ProxmoxClusterSpec) -> (ClusterFacts, Option<Cluster
             per_hypervisor,
         },
         hypervisor_attributes,
-    } = spec;
-    let mut problems = Problems::default();
+    } = &spec;
 
     let connection = connection(endpoints, tls.as_ref(), credentials, &mut problems);
-    let connection = connection.map(|connection| ClusterConnection {
-        pool: pool.clone(),
-        ..connection
-    });
+    let connection = connection
+        .filter(|_| is_whole)
+        .map(|connection| ClusterConnection {
+            pool: pool.clone(),
+            ..connection
+        });
     let (first, last) = (vmid_range.first, vmid_range.last);
     if first < 100 {
         problems.add(

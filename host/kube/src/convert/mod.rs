@@ -12,6 +12,7 @@ mod ledger;
 mod node;
 mod pod;
 mod pool;
+mod spec;
 mod storage;
 
 pub(crate) use claim::{claim_facts, claim_object, status_object};
@@ -44,7 +45,7 @@ use serde_json::{Map, Value};
 use super::crd::{Amount, Period};
 use super::view::CustomView;
 use kproxide_common::labels::{check_key, check_value};
-use kproxide_common::period::parse_period;
+use kproxide_planner::time::parse_period;
 
 /// Our records are unreadable: written by another version, or by hand. Nothing is done with them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -138,6 +139,10 @@ impl Problems {
                 Quantity::default()
             }
         }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// All of them as one text.

@@ -1,61 +1,60 @@
-//! NodePool: facts for the planner.
+//! NodePool: its specification is the planner's own type. What is here are rules, and policies with their settings as text.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::SignedDuration;
 use kproxide_planner::facts::{
-    BlockedBy, PolicyKind, PolicyMember, PolicyRef, PolicyUse, PoolFacts, PoolPolicies, ScaleDown,
+    Period, PolicyKind, PolicyMember, PolicyRef, PolicyUse, PoolFacts, PoolLimits, PoolPolicies,
+    PoolSpec,
 };
-use kproxide_planner::ids::{ClassName, ClusterName};
 use kproxide_planner::keys;
-use kproxide_planner::kubernetes::resources::Resources;
 use kube::api::ObjectMeta;
 use serde_json::{Map, Value};
 
+use super::defaults::least_pool;
 use super::pod::annotation;
 use super::{Problems, existence, flagged_in};
 use crate::crd::{
-    self, DEFAULT_HOST_SELECTION, DEFAULT_SCALE_DOWN, Headroom, Limits, NodePoolSpec, Period,
-    PolicyChain,
+    DEFAULT_HOST_SELECTION, DEFAULT_SCALE_DOWN, Policies, PolicyChain, PolicySettings,
 };
 
-pub fn pool_facts(meta: &ObjectMeta, spec: &NodePoolSpec) -> PoolFacts {
-    let NodePoolSpec {
-        node_class,
-        clusters,
-        limits:
-            Limits {
-                min_nodes,
-                max_nodes,
-                cpu_cores,
-                memory_mib,
-            },
-        weight,
-        labels,
-        taints,
-        startup_taints,
-        label_templates,
-        policies,
-        paused,
-        scale_up,
-        scale_down,
-        drain_timeout,
-        repair_after,
-        expire_after,
-        disruption,
-        headroom,
-    } = spec;
+pub fn pool_facts(meta: &ObjectMeta, written: &Map<String, Value>) -> PoolFacts {
     let mut problems = Problems::default();
+    problems.too_deep(written);
+    let mut spec: PoolSpec = problems.read(written, least_pool());
+    let settings: PolicySettings = problems.read(written, Value::Null);
+    check(&spec, &mut problems);
+    problems.label_value("metadata.name", keys::POOL, super::name(meta));
+    spec.paused |= flagged_in(meta, keys::PAUSE);
+    spec.expire_after = spec
+        .expire_after
+        .filter(|age| is_late_enough(*age, &mut problems));
+    PoolFacts {
+        spec,
+        policies: policies(&settings, &mut problems),
+        existence: existence(meta),
+        keep_machines: flagged_in(meta, keys::KEEP_MACHINES),
+        retry: annotation(meta, keys::RETRY).map(Arc::from),
+        problem: problems.text(),
+    }
+}
+
+/// What the schema cannot say, or an API server with an older schema did not.
+fn check(spec: &PoolSpec, problems: &mut Problems) {
+    let PoolLimits {
+        min_nodes,
+        max_nodes,
+        ..
+    } = spec.limits;
     if min_nodes > max_nodes {
         problems.add(
             "limits",
             format_args!("minNodes {min_nodes} is larger than maxNodes {max_nodes}"),
         );
     }
-    problems.label_value("metadata.name", keys::POOL, super::name(meta));
-    problems.label_value("spec.nodeClass", keys::CLASS, node_class);
-    for (key, value) in labels {
+    problems.label_value("spec.nodeClass", keys::CLASS, spec.node_class.as_str());
+    for (key, value) in &spec.labels {
         problems.label("labels", "label", key, value);
         if let Some(fix) = written_anyway(key) {
             problems.add(
@@ -64,84 +63,65 @@ pub fn pool_facts(meta: &ObjectMeta, spec: &NodePoolSpec) -> PoolFacts {
             );
         }
     }
-    for (field, taints) in [("taints", taints), ("startupTaints", startup_taints)] {
+    for (field, taints) in [
+        ("taints", &spec.taints),
+        ("startupTaints", &spec.startup_taints),
+    ] {
         for taint in taints {
             problems.label(field, "taint", &taint.key, &taint.value);
         }
     }
-    let crd::Policies {
-        host_selection,
-        scale_down: scale_down_policy,
-        labels: label_policy,
-    } = policies;
-    let facts = PoolFacts {
-        existence: existence(meta),
-        keep_machines: flagged_in(meta, keys::KEEP_MACHINES),
-        class: ClassName::from(node_class.as_str()),
-        clusters: clusters
-            .iter()
-            .map(|name| ClusterName::from(name.as_str()))
-            .collect(),
-        min_nodes: *min_nodes,
-        max_nodes: *max_nodes,
-        max_milli_cores: cpu_cores.map(|cores| u64::from(cores) * 1000),
-        max_memory_bytes: memory_mib.map(|mib| mib.saturating_mul(1 << 20)),
-        weight: *weight,
-        labels: labels.clone(),
-        taints: taints.clone(),
-        startup_taints: startup_taints.clone(),
-        policies: PoolPolicies {
-            host_selection: chain(
-                (PolicyKind::HostSelection, "policies.hostSelection"),
-                host_selection,
-                DEFAULT_HOST_SELECTION,
-                &mut problems,
-            ),
-            scale_down: chain(
-                (PolicyKind::ScaleDown, "policies.scaleDown"),
-                scale_down_policy,
-                DEFAULT_SCALE_DOWN,
-                &mut problems,
-            ),
-            labels: policy_use(
-                PolicyKind::Labels,
-                &label_policy.r#use,
-                &label_settings(&label_policy.settings, label_templates, &mut problems),
-            ),
-        },
-        paused: *paused || flagged_in(meta, keys::PAUSE),
-        retry: annotation(meta, keys::RETRY).map(Arc::from),
-        scale_up_stabilization: problems.period(
-            "scaleUp.stabilizationWindow",
-            &scale_up.stabilization_window,
-        ),
-        scale_down: scale_down_facts(scale_down, &mut problems),
-        drain_timeout: problems.period("drainTimeout", drain_timeout),
-        repair_after: problems.period("repairAfter", repair_after),
-        expire_after: expire_after
-            .as_ref()
-            .and_then(|age| expiry(age, &mut problems)),
-        old_first: disruption.old_first,
-        headroom: headroom_facts(headroom, &mut problems),
-        problem: None,
-    };
-    PoolFacts {
-        problem: problems.text(),
-        ..facts
+    let load_headroom = spec.scale_down.load_headroom;
+    if !(load_headroom.is_finite() && load_headroom >= 0.0) {
+        problems.add(
+            "scaleDown.loadHeadroom",
+            format_args!("{load_headroom} is not a share of at least 0"),
+        );
     }
 }
 
 /// Machines that hardly serve before they are replaced would come and go without end.
-fn expiry(age: &Period, problems: &mut Problems) -> Option<SignedDuration> {
-    let expire_after = problems.period("expireAfter", age);
-    if expire_after >= SignedDuration::from_hours(1) {
-        return Some(expire_after);
+fn is_late_enough(expire_after: Period, problems: &mut Problems) -> bool {
+    let is_enough = expire_after.0 >= SignedDuration::from_hours(1);
+    if !is_enough {
+        let age = format!("{expire_after}");
+        problems.add(
+            "expireAfter",
+            format_args!("{age:?} is less than 1h: write 1h or more"),
+        );
     }
-    problems.add(
-        "expireAfter",
-        format_args!("{:?} is less than 1h: write 1h or more", age.0),
-    );
-    None
+    is_enough
+}
+
+fn policies(settings: &PolicySettings, problems: &mut Problems) -> PoolPolicies {
+    let PolicySettings {
+        label_templates,
+        policies:
+            Policies {
+                host_selection,
+                scale_down,
+                labels,
+            },
+    } = settings;
+    PoolPolicies {
+        host_selection: chain(
+            (PolicyKind::HostSelection, "policies.hostSelection"),
+            host_selection,
+            DEFAULT_HOST_SELECTION,
+            problems,
+        ),
+        scale_down: chain(
+            (PolicyKind::ScaleDown, "policies.scaleDown"),
+            scale_down,
+            DEFAULT_SCALE_DOWN,
+            problems,
+        ),
+        labels: policy_use(
+            PolicyKind::Labels,
+            &labels.r#use,
+            &label_settings(&labels.settings, label_templates, problems),
+        ),
+    }
 }
 
 fn policy_use(kind: PolicyKind, name: &str, settings: &Map<String, Value>) -> PolicyUse {
@@ -251,60 +231,6 @@ fn label_settings(
     settings
 }
 
-fn scale_down_facts(scale_down: &crd::ScaleDown, problems: &mut Problems) -> ScaleDown {
-    let crd::ScaleDown {
-        enabled,
-        load_headroom,
-        stabilization,
-        min_node_age,
-        unneeded_time,
-        budget,
-        blocked_by:
-            crd::BlockedBy {
-                local_volumes,
-                bare_pods,
-                unfinished_jobs,
-                empty_dir,
-                kube_system,
-            },
-    } = scale_down;
-    if !(load_headroom.is_finite() && *load_headroom >= 0.0) {
-        problems.add(
-            "scaleDown.loadHeadroom",
-            format_args!("{load_headroom} is not a share of at least 0"),
-        );
-    }
-    ScaleDown {
-        enabled: *enabled,
-        load_headroom: *load_headroom,
-        stabilization: problems.period("scaleDown.stabilization", stabilization),
-        min_node_age: problems.period("scaleDown.minNodeAge", min_node_age),
-        unneeded_time: problems.period("scaleDown.unneededTime", unneeded_time),
-        budget: *budget,
-        blocked_by: BlockedBy {
-            local_volumes: *local_volumes,
-            bare_pods: *bare_pods,
-            unfinished_jobs: *unfinished_jobs,
-            empty_dir: *empty_dir,
-            kube_system: *kube_system,
-        },
-    }
-}
-
-fn headroom_facts(headroom: &Headroom, problems: &mut Problems) -> Resources {
-    let Headroom { cpu, memory, pods } = headroom;
-    Resources {
-        milli_cores: cpu
-            .as_ref()
-            .map_or(0, |cpu| problems.milli_cores("headroom.cpu", cpu)),
-        memory_bytes: memory
-            .as_ref()
-            .map_or(0, |memory| problems.bytes("headroom.memory", memory)),
-        pods: pods.unwrap_or_default().into(),
-        ..Resources::default()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -324,9 +250,9 @@ mod tests {
     fn a_class_is_enough() {
         let facts = read(|_| {});
         assert_eq!(facts.problem, None);
-        assert_eq!((facts.min_nodes, facts.max_nodes), (0, 3));
+        assert_eq!((facts.limits.min_nodes, facts.limits.max_nodes), (0, 3));
         assert_eq!(
-            String::from(facts.policies.host_selection.policy),
+            String::from(facts.policies.host_selection.policy.clone()),
             "host-selection/spread"
         );
         assert_eq!(&*facts.policies.labels.settings, "{}");
@@ -485,14 +411,11 @@ mod tests {
             spec["limits"] = json!({"cpuCores": 64, "memoryMiB": 1024});
             spec["headroom"] = json!({"cpu": "500m", "memory": "1Gi", "pods": 2});
         });
-        assert_eq!(facts.max_milli_cores, Some(64_000));
-        assert_eq!(facts.max_memory_bytes, Some(1 << 30));
+        assert_eq!(facts.limits.milli_cores(), Some(64_000));
+        assert_eq!(facts.limits.memory_bytes(), Some(1 << 30));
+        let headroom = facts.headroom.resources();
         assert_eq!(
-            (
-                facts.headroom.milli_cores,
-                facts.headroom.memory_bytes,
-                facts.headroom.pods
-            ),
+            (headroom.milli_cores, headroom.memory_bytes, headroom.pods),
             (500, 1 << 30, 2)
         );
 

@@ -5,12 +5,11 @@ use kproxide_planner::ids::ObjectKey;
 use kproxide_planner::keys::FORGET_LEARNED;
 use kube::runtime::watcher;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
 
 use super::{Change, Kind};
 use crate::convert::{
     Unreadable, claim_facts, class_facts, cluster_facts, csi_driver_facts, csi_node_facts,
-    daemon_set_facts, defaults, disruption_budget_facts, existence, hypervisors_off, ledger_facts,
+    daemon_set_facts, disruption_budget_facts, existence, hypervisors_off, ledger_facts,
     node_facts, pod_facts, pool_facts, storage_capacity_facts, storage_class_facts,
     volume_attachment_facts, volume_claim_facts, volume_facts,
 };
@@ -18,7 +17,7 @@ use crate::crd::{LEDGER_NAME, Ledger, NodeClaim, NodeClass, NodePool, ProxmoxClu
 use crate::view::{
     CsiDriverView, CsiNodeView, CustomView, DaemonSetView, DisruptionBudgetView, NamespaceView,
     NodeView, PodView, StorageCapacityView, StorageClassView, VolumeAttachmentView,
-    VolumeClaimView, VolumeView, is_too_deep,
+    VolumeClaimView, VolumeView,
 };
 
 /// An object as a watch delivers it.
@@ -170,10 +169,7 @@ impl Watched for CustomView<ProxmoxCluster> {
     fn changes(name: &str, cluster: Option<&Self>) -> Result<Vec<Change>, Unreadable> {
         let (facts, connection) = cluster
             .map(|cluster| {
-                let (spec, problem) = read_spec(&cluster.spec, defaults::least_cluster());
-                let (mut facts, connection) = cluster_facts(&spec);
-                let connection = connection.filter(|_| problem.is_none());
-                facts.problem = problem.or(facts.problem);
+                let (mut facts, connection) = cluster_facts(&cluster.spec);
                 facts.existence = existence(&cluster.metadata);
                 facts.off = hypervisors_off(&cluster.metadata);
                 (Box::new(facts), connection)
@@ -191,9 +187,7 @@ impl Watched for CustomView<NodeClass> {
 
     fn changes(name: &str, class: Option<&Self>) -> Result<Vec<Change>, Unreadable> {
         let facts = class.map(|class| {
-            let (spec, problem) = read_spec(&class.spec, defaults::least_class());
-            let mut facts = class_facts(&spec);
-            facts.problem = problem.or(facts.problem);
+            let mut facts = class_facts(&class.spec);
             facts.existence = existence(&class.metadata);
             let annotations = class.metadata.annotations.as_ref();
             if let Some(word) = annotations.and_then(|all| all.get(FORGET_LEARNED)) {
@@ -214,12 +208,7 @@ impl Watched for CustomView<NodePool> {
     const KIND: Kind = Kind::Pools;
 
     fn changes(name: &str, pool: Option<&Self>) -> Result<Vec<Change>, Unreadable> {
-        let facts = pool.map(|pool| {
-            let (spec, problem) = read_spec(&pool.spec, defaults::least_pool());
-            let mut facts = pool_facts(&pool.metadata, &spec);
-            facts.problem = problem.or(facts.problem);
-            Box::new(facts)
-        });
+        let facts = pool.map(|pool| Box::new(pool_facts(&pool.metadata, &pool.spec)));
         one(Delta::Pool(name.into(), facts))
     }
 }
@@ -246,66 +235,11 @@ impl Watched for CustomView<Ledger> {
     }
 }
 
-/// The specification as far as it can be read, and what is wrong with it. `least` is the smallest one that can be read at all.
-fn read_spec<S: DeserializeOwned>(spec: &Map<String, Value>, least: Value) -> (S, Option<String>) {
-    let fields = spec.clone().into_iter();
-    let (deep, spec): (Map<_, _>, Map<_, _>) = fields.partition(|(_, value)| is_too_deep(value));
-    let deep = deep.keys();
-    let mut problems: Vec<_> = deep
-        .map(|field| format!("spec.{field}: it is nested too deep"))
-        .collect();
-    let whole = match serde_json::from_value::<S>(Value::Object(spec.clone())) {
-        Ok(read) => return (read, (!problems.is_empty()).then(|| problems.join("; "))),
-        Err(whole) => whole.to_string(),
-    };
-    // One field at a time onto what can be read: the one that cannot be is named.
-    let mut readable = least;
-    for (field, value) in spec {
-        let mut with = readable.clone();
-        with[&field] = value;
-        match serde_json::from_value::<S>(with.clone()) {
-            Ok(_) => readable = with,
-            Err(problem) => problems.push(format!("spec.{field}: {problem}")),
-        }
-    }
-    if problems.is_empty() {
-        // Nothing that is there is wrong: something is missing.
-        problems.push(format!("spec: {whole}"));
-    }
-    let read = serde_json::from_value(readable).expect("only what can be read was taken over");
-    (read, Some(problems.join("; ")))
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::crd::NodePoolSpec;
-
-    fn object(spec: Value) -> Map<String, Value> {
-        spec.as_object().unwrap().clone()
-    }
-
-    #[test]
-    fn f97_a_field_that_cannot_be_read_is_named_and_the_others_are_kept() {
-        let (spec, problem) = read_spec::<NodePoolSpec>(
-            &object(json!({"nodeClass": "c", "weight": 7, "limits": {"maxNodes": "many"}})),
-            json!({"nodeClass": ""}),
-        );
-        assert_eq!((spec.node_class.as_str(), spec.weight), ("c", 7));
-        let problem = problem.unwrap();
-        assert!(
-            problem.starts_with("spec.limits: invalid type: string \"many\""),
-            "{problem}"
-        );
-    }
-
-    #[test]
-    fn a_field_that_is_missing_is_named() {
-        let (_, problem) = read_spec::<NodePoolSpec>(&object(json!({})), json!({"nodeClass": ""}));
-        assert_eq!(problem.unwrap(), "spec: missing field `nodeClass`");
-    }
 
     #[test]
     fn s12_settings_that_are_nested_too_deep_are_a_problem_of_their_pool_alone() {

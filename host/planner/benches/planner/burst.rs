@@ -48,7 +48,7 @@ fn scene() -> Scene {
     scene.cluster.overcommit_cpu = 1.0;
     scene.cluster.vmid_last = Vmid(2999);
     scene.class.instance_types = vec![instance_type("large", 10, 20)];
-    scene.workers().max_nodes = 2 * MACHINES as u32;
+    scene.workers().limits.max_nodes = 2 * MACHINES as u32;
     scene.pending("burst", PODS, spec("cpu=200m memory=400Mi"));
     scene
 }

@@ -164,7 +164,7 @@ fn scene(size: &Size) -> Scene {
         .collect();
     scene.cluster.overcommit_cpu = 1.0;
     scene.cluster.vmid_last = Vmid(20_000);
-    scene.workers().max_nodes = 2 * size.nodes as u32;
+    scene.workers().limits.max_nodes = 2 * size.nodes as u32;
     for index in 0..size.nodes {
         let name = name("node", index);
         if index % 10 == 0 {

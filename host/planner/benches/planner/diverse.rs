@@ -63,9 +63,9 @@ fn scene(pods: usize) -> Scene {
         .collect();
     let workers = scene.workers();
     (
-        workers.max_nodes,
-        workers.max_milli_cores,
-        workers.max_memory_bytes,
+        workers.limits.max_nodes,
+        workers.limits.cpu_cores,
+        workers.limits.memory_mib,
     ) = (10_000, None, None);
     let mut draw = Draw(42);
     for index in 0..pods {

@@ -33,8 +33,8 @@ fn scene() -> Scene {
     scene.cluster.vmid_last = Vmid(9_999);
     scene.class.instance_types = vec![instance_type("small", 1, 2)];
     let workers = scene.workers();
-    workers.max_nodes = 3_000;
-    (workers.max_milli_cores, workers.max_memory_bytes) = (None, None);
+    workers.limits.max_nodes = 3_000;
+    (workers.limits.cpu_cores, workers.limits.memory_mib) = (None, None);
     for (index, (count, requests)) in PODS.into_iter().enumerate() {
         let pod = pending_pod(spec(requests));
         for number in 0..count {

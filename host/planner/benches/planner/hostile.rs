@@ -68,8 +68,8 @@ fn measure(group: &mut BenchmarkGroup<'_, WallTime>, name: String, fill: &dyn Fn
             .map(|size| instance_type(&format!("size-{size}"), 4 * size, 8 * u64::from(size)))
             .collect();
         let workers = scene.workers();
-        (workers.max_nodes, workers.max_milli_cores) = (10_000, None);
-        workers.max_memory_bytes = None;
+        (workers.limits.max_nodes, workers.limits.cpu_cores) = (10_000, None);
+        workers.limits.memory_mib = None;
         let large = hypervisor(4_000_000, 8_000_000);
         scene.inventory.hypervisors = [("alpha".into(), large)].into();
         scene.cluster.vmid_last = Vmid(999_999);

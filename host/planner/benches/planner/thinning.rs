@@ -34,7 +34,7 @@ fn scene() -> Scene {
     scene.cluster.vmid_last = Vmid(20_000);
     scene.class.instance_types = vec![instance_type("large", 10, 20)];
     let pool = scene.workers();
-    pool.max_nodes = NODES as u32;
+    pool.limits.max_nodes = NODES as u32;
     pool.scale_down.load_headroom = 0.0;
     pool.scale_down.budget = NODES as u32;
     for index in 0..NODES {

@@ -473,7 +473,7 @@ fn pool_violation(world: &World, tally: &Tally, launch: &Launch) -> Option<Viola
         return Some(Violation::NoSuchPool);
     };
     let is_going = pool.existence.deleting_since.is_some();
-    if pool.paused || is_going || pool.problem.is_some() || pool.class != spec.class {
+    if pool.paused || is_going || pool.problem.is_some() || pool.node_class != spec.class {
         return Some(Violation::PoolNotInUse);
     }
     if !pool.clusters.is_empty() && !pool.clusters.contains(&spec.cluster) {
@@ -481,9 +481,9 @@ fn pool_violation(world: &World, tally: &Tally, launch: &Launch) -> Option<Viola
     }
     let sum = tally.pools.get(&spec.pool).copied().unwrap_or_default();
     let passes = |sum: u128, most: Option<u64>| most.is_some_and(|most| sum > u128::from(most));
-    let is_over = sum.machines > pool.max_nodes
-        || passes(sum.milli_cores, pool.max_milli_cores)
-        || passes(sum.memory_bytes, pool.max_memory_bytes);
+    let is_over = sum.machines > pool.limits.max_nodes
+        || passes(sum.milli_cores, pool.limits.milli_cores())
+        || passes(sum.memory_bytes, pool.limits.memory_bytes());
     is_over.then_some(Violation::PoolLimit)
 }
 

@@ -175,7 +175,7 @@ impl<'w> Removals<'w> {
         if reason == RemovalReason::PoolDeleted && !pool.is_some_and(goes) {
             return Some(Violation::PoolStays);
         }
-        if reason.scales_down() && pool.is_none_or(|pool| *staying <= pool.min_nodes) {
+        if reason.scales_down() && pool.is_none_or(|pool| *staying <= pool.limits.min_nodes) {
             return Some(Violation::MinNodes);
         }
         if claim.status.node_name.is_some() {

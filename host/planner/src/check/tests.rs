@@ -11,7 +11,7 @@ fn scene() -> (Scene, Plan) {
     let mut scene = Scene::default();
     scene.machine("m", "alpha");
     scene.pending("web", 8, spec("cpu=4"));
-    scene.workers().max_nodes = 3;
+    scene.workers().limits.max_nodes = 3;
     let mut plan = scene.plan();
     assert_eq!(plan.launches.len(), 2);
     plan.advances[0].verdict = Verdict::Remove(RemovalReason::Empty);
@@ -72,20 +72,20 @@ fn ledger(plan: &mut Plan) -> &mut LedgerFacts {
 #[test]
 fn launches_are_held_against_every_limit() {
     check(
-        |scene, _| scene.workers().max_nodes = 2,
+        |scene, _| scene.workers().limits.max_nodes = 2,
         "it would pass a limit of its pool",
     );
     check(
-        |scene, _| scene.workers().max_milli_cores = Some(11_999),
+        |scene, _| scene.workers().limits.cpu_cores = Some(11),
         "it would pass a limit of its pool",
     );
     check(
-        |scene, _| scene.workers().max_memory_bytes = Some(24 * GIB - 1),
+        |scene, _| scene.workers().limits.memory_mib = Some((24 << 10) - 1),
         "it would pass a limit of its pool",
     );
     check(|scene, _| scene.pools.clear(), "its pool does not exist");
     check(
-        |scene, _| scene.workers().class = "other".into(),
+        |scene, _| scene.workers().node_class = "other".into(),
         "its pool is paused, being deleted, or cannot be used",
     );
     check(
@@ -261,7 +261,7 @@ fn f86_f87_removals_are_held_against_every_limit() {
         "more removals than its pool's budget",
     );
     check(
-        |scene, _| scene.workers().min_nodes = 1,
+        |scene, _| scene.workers().limits.min_nodes = 1,
         "its pool would fall below minNodes",
     );
     check(

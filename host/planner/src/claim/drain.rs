@@ -119,7 +119,7 @@ fn course(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Course 
             let has_pods_left = subject.status().since(Condition::Drained).is_none()
                 && !awaits_volumes_alone(subject, observed, now);
             if late && has_pods_left {
-                let limit = subject.pool.drain_timeout;
+                let limit = subject.pool.drain_timeout.0;
                 return Course::Abandon(Stays::Late(limit, unfinished(subject, observed, now)));
             }
             match blocked(subject, observed, *reason, now) {

@@ -283,7 +283,7 @@ fn detach(
             let pods: Vec<_> = left.iter().take(3).map(|p| p.key.to_string()).collect();
             let message = format!(
                 "the drain took longer than {:#} (drainTimeout). kproxide removes the machine with {} pods ({}) and these volumes: {}",
-                subject.pool.drain_timeout,
+                subject.pool.drain_timeout.0,
                 left.len(),
                 pods.join(", "),
                 attachments.join(", ")
@@ -312,7 +312,7 @@ fn detach(
 }
 
 fn waits_for_volumes(subject: &Subject<'_>, why: &str) -> String {
-    let limit = subject.pool.drain_timeout;
+    let limit = subject.pool.drain_timeout.0;
     let longer = match limit < LEFT_BEHIND + PATIENCE {
         true => format!(" The drainTimeout of its NodePool, {limit:#}, is too short for that."),
         false => String::new(),

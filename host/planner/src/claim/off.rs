@@ -93,8 +93,9 @@ fn dead<'o>(
     let uuids = status.smbios_uuid.as_ref().zip(node.system_uuid.as_ref());
     let is_its = status.node_uid.as_ref() == Some(&node.uid)
         && uuids.is_some_and(|(ours, its)| same_uuid(ours, its));
-    let is_dead =
-        !node.ready && !node.deleting && now >= later(node.ready_since, subject.pool.repair_after);
+    let is_dead = !node.ready
+        && !node.deleting
+        && now >= later(node.ready_since, subject.pool.repair_after.0);
     (is_its && is_dead).then_some((name, node))
 }
 

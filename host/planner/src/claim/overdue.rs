@@ -69,14 +69,14 @@ pub(super) fn is_broken(subject: &Subject<'_>, observed: &Observed, now: Timesta
         Some(NodeLook::Absent) => subject.status().since(Condition::NodeMissing),
         Some(NodeLook::One(..) | NodeLook::Several(_)) | None => None,
     };
-    let repaired_at = since.map(|since| later(since, subject.pool.repair_after));
+    let repaired_at = since.map(|since| later(since, subject.pool.repair_after.0));
     now >= subject.join_deadline() && repaired_at.is_some_and(|at| now >= at)
 }
 
 pub(super) fn broken(subject: &Subject<'_>, kind: Condition, now: Timestamp) -> Step {
     let message = format!(
         "its Node was not Ready {:#} after the machine's start, and has not been Ready for {:#} (repairAfter)",
-        subject.settings.timeouts.join, subject.pool.repair_after
+        subject.settings.timeouts.join, subject.pool.repair_after.0
     );
     fail(kind, NOT_READY, message, now)
 }

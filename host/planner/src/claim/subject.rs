@@ -174,7 +174,7 @@ impl<'a> Subject<'a> {
     /// By when its Node must be empty.
     pub(super) fn drain_deadline(&self) -> Timestamp {
         let began = self.status().draining_since;
-        self.after(began, self.pool.drain_timeout)
+        self.after(began, self.pool.drain_timeout.0)
     }
 
     /// From when the VM is stopped hard.

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::claim::ClaimSpec;
-use super::objects::PolicyKind;
+use super::policies::PolicyKind;
 use super::record::RemovalReason;
 use super::tries::{InVain, Offered, Tries};
 use crate::ids::{

@@ -9,16 +9,20 @@ pub(crate) mod removal;
 
 mod attributes;
 mod claim;
+mod existence;
 mod kubernetes;
 mod learned;
 mod ledger;
 mod machine;
 mod objects;
+mod policies;
+mod pool;
 mod proxmox;
 mod record;
 mod storage;
 mod too_many;
 mod tries;
+mod written;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,17 +31,21 @@ use serde::{Deserialize, Serialize};
 
 pub use attributes::*;
 pub use claim::*;
+pub use existence::*;
 pub use kubernetes::*;
 pub use learned::*;
 pub use ledger::*;
 pub use machine::*;
 pub use objects::*;
+pub use policies::*;
+pub use pool::*;
 pub use proxmox::*;
 pub use record::*;
 pub use storage::*;
 pub use too_many::*;
 pub use tries::*;
 pub(crate) use tries::{OF_NAMESPACE, most_given_up};
+pub use written::*;
 
 use crate::ids::{ClaimName, ClassName, ClusterName, NodeName, ObjectKey, PodKey, PoolName, Vmid};
 use crate::keys::DEFAULT_SCHEDULER;

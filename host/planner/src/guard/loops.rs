@@ -175,7 +175,7 @@ pub(crate) fn settings(world: &World, pool: &PoolName) -> Digest {
         ..PoolFacts::clone(facts)
     });
     format!("{pool_alone:?}").hash(&mut hasher);
-    let class = facts.and_then(|facts| world.classes().get(&facts.class));
+    let class = facts.and_then(|facts| world.classes().get(&facts.node_class));
     if let (Some(facts), Some(class)) = (facts, class) {
         let class_alone = ClassFacts {
             learned: Vec::new(),

@@ -92,7 +92,7 @@ pub(super) fn keeping(world: &World, report: &Report) -> BTreeSet<String> {
     let mut keeping = BTreeSet::new();
     for name in kept_waiting(report) {
         if let Some(pool) = world.pools().get(&name) {
-            keeping.insert(named("NodeClass", &pool.class));
+            keeping.insert(named("NodeClass", &pool.node_class));
             let clusters = world.clusters().keys().filter(|it| uses(pool, it));
             keeping.extend(clusters.map(|it| named("ProxmoxCluster", it)));
         }

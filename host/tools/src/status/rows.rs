@@ -37,18 +37,18 @@ pub(super) fn pools(world: &World, findings: &[Finding], said: &Said) -> Vec<Poo
             name: name.to_string(),
             machines: of_pool().count(),
             ready: of_pool().filter(|claim| is_ready(world, claim)).count(),
-            min_nodes: facts.min_nodes,
-            max_nodes: facts.max_nodes,
+            min_nodes: facts.limits.min_nodes,
+            max_nodes: facts.limits.max_nodes,
             cpu_cores: of_pool()
                 .map(|it| it.spec.resources.milli_cores)
                 .sum::<u64>()
                 / 1000,
-            max_cpu_cores: facts.max_milli_cores.map(|cores| cores / 1000),
+            max_cpu_cores: facts.limits.cpu_cores.map(u64::from),
             memory_mib: of_pool()
                 .map(|it| it.spec.resources.memory_bytes)
                 .sum::<u64>()
                 >> 20,
-            max_memory_mib: facts.max_memory_bytes.map(|bytes| bytes >> 20),
+            max_memory_mib: facts.limits.memory_mib,
             state,
         }
     });

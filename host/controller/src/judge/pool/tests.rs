@@ -162,7 +162,7 @@ fn of_several_things_that_are_wrong_with_a_pool_the_one_that_stops_most_is_said(
         let mut pool = kproxide_planner::fixtures::pool();
         if class {
             let facts = kproxide_planner::fixtures::class();
-            world.apply(Delta::Class(pool.class.clone(), Some(Box::new(facts))));
+            world.apply(Delta::Class(pool.node_class.clone(), Some(Box::new(facts))));
         }
         if policy {
             pool.policies.host_selection.policy.name = "nobody".into();

@@ -70,13 +70,13 @@ fn removals_of_our_own_choice_leave_min_nodes_all_together() {
     for reason in [Empty, Underutilized] {
         let (mut scene, plan) = removing(reason);
         for (min_nodes, refused) in [(0, 0), (1, 1), (3, 3)] {
-            scene.workers().min_nodes = min_nodes;
+            scene.workers().limits.min_nodes = min_nodes;
             let found = removals_refused(&scene, &plan, &Violation::MinNodes);
             assert_eq!(found, refused, "{reason} {min_nodes}");
         }
         // A drain that is given up leaves a machine that stays.
         let (mut scene, mut plan) = removing(reason);
-        scene.workers().min_nodes = 1;
+        scene.workers().limits.min_nodes = 1;
         scene.claim("c").status.phase = Phase::Draining;
         assert_eq!(removals_refused(&scene, &plan, &Violation::MinNodes), 1);
         plan.advances[2].verdict = Verdict::GiveUp(crate::reasons::kept::GiveUp::ScaleDownOff);
@@ -84,7 +84,7 @@ fn removals_of_our_own_choice_leave_min_nodes_all_together() {
     }
     for reason in [Repair, Replace] {
         let (mut scene, plan) = removing(reason);
-        scene.workers().min_nodes = 3;
+        scene.workers().limits.min_nodes = 3;
         assert_eq!(found(&scene, &plan), None, "{reason}");
     }
 }

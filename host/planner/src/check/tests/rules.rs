@@ -10,7 +10,7 @@ fn on_alpha() -> (Scene, Plan) {
     scene.inventory.hypervisors = [("alpha".into(), hypervisor(32, 128))].into();
     scene.machine("m", "alpha");
     scene.pending("web", 8, spec("cpu=4"));
-    scene.workers().max_nodes = 3;
+    scene.workers().limits.max_nodes = 3;
     let plan = scene.plan();
     assert_eq!(plan.launches.len(), 2);
     (scene, plan)
@@ -203,21 +203,21 @@ fn a_pool_is_filled_up_to_its_limits_and_not_beyond() {
     assert_eq!(
         after(|scene, _| {
             let pool = scene.workers();
-            (pool.max_milli_cores, pool.max_memory_bytes) = (Some(12_000), Some(24 * GIB));
+            (pool.limits.cpu_cores, pool.limits.memory_mib) = (Some(12), Some(24 << 10));
         }),
         None
     );
     let over: [fn(&mut Scene); 3] = [
-        |scene| scene.workers().max_nodes = 2,
-        |scene| scene.workers().max_milli_cores = Some(11_999),
-        |scene| scene.workers().max_memory_bytes = Some(24 * GIB - 1),
+        |scene| scene.workers().limits.max_nodes = 2,
+        |scene| scene.workers().limits.cpu_cores = Some(11),
+        |scene| scene.workers().limits.memory_mib = Some((24 << 10) - 1),
     ];
     for over in over {
         assert_eq!(after(|scene, _| over(scene)), Some(Violation::PoolLimit));
     }
     // A number at rest is no machine.
     let resting = after(|scene, plan| {
-        scene.workers().max_nodes = 2;
+        scene.workers().limits.max_nodes = 2;
         scene.claims.clear();
         scene.ledger.entries[0].state = EntryState::Quarantined {
             since: None,
@@ -232,7 +232,7 @@ fn a_pool_is_filled_up_to_its_limits_and_not_beyond() {
     let unused: [fn(&mut Scene); 3] = [
         |scene| scene.workers().paused = true,
         |scene| scene.workers().problem = Some("odd".to_owned()),
-        |scene| scene.workers().class = "other".into(),
+        |scene| scene.workers().node_class = "other".into(),
     ];
     for unused in unused {
         assert_eq!(

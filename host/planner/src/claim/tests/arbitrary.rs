@@ -272,8 +272,8 @@ fn settings(draw: &mut Draw<'_>, case: &mut Case) {
     settings.timeouts.provision = duration(draw);
     settings.timeouts.agent = duration(draw);
     settings.timeouts.join = duration(draw);
-    case.pool.drain_timeout = duration(draw);
-    case.pool.repair_after = duration(draw);
+    case.pool.drain_timeout = duration(draw).into();
+    case.pool.repair_after = duration(draw).into();
     settings.shutdown_timeout = duration(draw);
     settings.quarantine = duration(draw);
     settings.join = *draw.pick(&[Join::Template, Join::GuestExec]);

@@ -584,7 +584,7 @@ fn r15_a_pod_on_completion_is_waited_for() {
 #[test]
 fn r35_a_drain_that_waits_for_volumes_alone_is_not_given_up_for_a_short_drain_timeout() {
     let mut case = draining().with(|case| {
-        case.pool.drain_timeout = jiff::SignedDuration::from_secs(30);
+        case.pool.drain_timeout = jiff::SignedDuration::from_secs(30).into();
         case.observed.attachments = Some(vec!["pv-1 (VolumeAttachment csi-1)".into()]);
         case.now = at(30);
     });

@@ -35,7 +35,12 @@ const OF_CONDITIONS: [&str; 2] = ["node.kubernetes.io/", "node.cloudprovider.kub
 /// that somebody counts up would otherwise bring a round of any size. Tells when to look again.
 pub(super) fn review(world: &World, ledger: &mut LedgerFacts, now: Timestamp) -> Vec<Timestamp> {
     let LedgerFacts { tries, offered, .. } = ledger;
-    let class_of = |row: &Tries| world.pools().get(&row.pool).map(|pool| pool.class.clone());
+    let class_of = |row: &Tries| {
+        world
+            .pools()
+            .get(&row.pool)
+            .map(|pool| pool.node_class.clone())
+    };
     let resting = tries.iter().filter(|row| row.at.is_some());
     let resting: BTreeSet<ClassName> = resting.filter_map(class_of).collect();
     offered.retain_mut(|row| {

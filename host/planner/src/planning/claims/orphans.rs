@@ -435,10 +435,10 @@ fn pool_and_class<'w>(
         .pools()
         .get(name)
         .ok_or_else(|| format!("its NodePool {name} does not exist"))?;
-    let class = world.classes().get(&pool.class).ok_or_else(|| {
+    let class = world.classes().get(&pool.node_class).ok_or_else(|| {
         format!(
             "NodeClass {} of its NodePool {name} does not exist",
-            pool.class
+            pool.node_class
         )
     })?;
     Ok((pool, class))
@@ -493,7 +493,7 @@ impl<'w> Orphan<'w> {
         node: &NodeView<'_>,
     ) -> ClaimSpec {
         let of_node = &node.facts.labels;
-        let mut spec = self.spec(name, pool_name, &pool.class, false);
+        let mut spec = self.spec(name, pool_name, &pool.node_class, false);
         let named = of_node.get(keys::INSTANCE_TYPE).map(String::as_str);
         let mut sizes = class.instance_types.iter();
         let size = sizes.find(|size| {

@@ -500,7 +500,7 @@ fn removal_wanted(tick: &mut Tick<'_>, row: &ClaimState<'_>) -> Option<RemovalRe
                 (missing, why_node_is_missing(tick.world, row.claim))
             }
         };
-        let repair_after = row.pool?.repair_after;
+        let repair_after = row.pool?.repair_after.0;
         if broken_since.is_some_and(|since| tick.reached(later(since, repair_after))) {
             return Some(reason);
         }
@@ -520,7 +520,7 @@ fn removal_wanted(tick: &mut Tick<'_>, row: &ClaimState<'_>) -> Option<RemovalRe
     if row.claim.replace {
         return Some(RemovalReason::Replace);
     }
-    let expires = later(row.claim.created, row.pool?.expire_after?);
+    let expires = later(row.claim.created, row.pool?.expire_after?.0);
     let is_old = row.claim.status.phase == Phase::Initialized && tick.reached(expires);
     is_old.then_some(RemovalReason::Expired)
 }

@@ -116,7 +116,7 @@ impl<'w> Planning<'w> {
                 continue;
             };
             let name = row.claim.spec.pool.clone();
-            let spare = self.serving(&name).saturating_sub(pool.min_nodes);
+            let spare = self.serving(&name).saturating_sub(pool.limits.min_nodes);
             let left = left.entry(name).or_insert(spare);
             if *left == 0 || self.snapshot.awaits_pods(&node) {
                 continue;

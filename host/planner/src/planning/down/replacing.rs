@@ -204,8 +204,8 @@ impl<'w> Planning<'w> {
                     self.remain(index, moves);
                     return Next::Wait(Replacing::NotMade(Box::new(why)), false);
                 }
-                let waits =
-                    reason == RemovalReason::Expired && !pool.is_some_and(|it| it.old_first);
+                let waits = reason == RemovalReason::Expired
+                    && !pool.is_some_and(|it| it.disruption.old_first);
                 if waits {
                     self.remain(index, moves);
                     return Next::Wait(Replacing::NoRoom(Box::new(why)), false);
@@ -253,14 +253,15 @@ impl<'w> Planning<'w> {
         let Some(pool) = row.pool else {
             return Lacking::Nothing;
         };
-        if self.serving(&row.claim.spec.pool) <= pool.min_nodes {
+        if self.serving(&row.claim.spec.pool) <= pool.limits.min_nodes {
             return Lacking::Machine;
         }
-        if pool.headroom.is_zero() {
+        let headroom = pool.headroom.resources();
+        if headroom.is_zero() {
             return Lacking::Nothing;
         }
         let free = self.free_in(&row.claim.spec.pool);
-        let lack = pool.headroom.first_lacking(&free);
+        let lack = headroom.first_lacking(&free);
         lack.map_or(Lacking::Nothing, Lacking::Headroom)
     }
 
@@ -276,7 +277,7 @@ impl<'w> Planning<'w> {
             Lacking::Machine => {
                 let pool = &self.rows[index].claim.spec.pool;
                 let staying = self.staying().get(pool).copied().unwrap_or(0);
-                let least = self.rows[index].pool?.min_nodes;
+                let least = self.rows[index].pool?.limits.min_nodes;
                 let rows = self.rows.iter().filter(|row| row.stage == Stage::Coming);
                 let rows = rows.map(|row| (row.name, &row.claim.spec.pool));
                 let entries = self

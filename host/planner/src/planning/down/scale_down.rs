@@ -184,7 +184,7 @@ impl<'w> Planning<'w> {
             if let (Some(pool), Some(since)) =
                 (row.pool, row.claim.status.since(Condition::Initialized))
             {
-                let stable = later(since, pool.scale_down.stabilization);
+                let stable = later(since, pool.scale_down.stabilization.0);
                 let newest = stable_at.entry(&row.claim.spec.pool).or_insert(stable);
                 *newest = stable.max(*newest);
             }
@@ -228,7 +228,7 @@ impl<'w> Planning<'w> {
             return 0;
         };
         let under_way = self.removals_under_way().get(pool).copied().unwrap_or(0);
-        let spare = self.serving(pool).saturating_sub(facts.min_nodes);
+        let spare = self.serving(pool).saturating_sub(facts.limits.min_nodes);
         facts.scale_down.budget.saturating_sub(under_way).min(spare)
     }
 
@@ -237,7 +237,7 @@ impl<'w> Planning<'w> {
         let under_way = self.removals_under_way().get(pool).copied().unwrap_or(0);
         match facts {
             Some(facts) if under_way >= facts.scale_down.budget => Kept::Budget,
-            Some(facts) => Kept::MinNodes(facts.min_nodes),
+            Some(facts) => Kept::MinNodes(facts.limits.min_nodes),
             None => Kept::PoolGone,
         }
     }

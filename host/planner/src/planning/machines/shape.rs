@@ -32,7 +32,7 @@ pub(crate) fn claim_labels(
     let ours = [
         (keys::INSTANCE_TYPE, size.name.as_str()),
         (keys::POOL, pool_name.as_str()),
-        (keys::CLASS, pool.class.as_str()),
+        (keys::CLASS, pool.node_class.as_str()),
         (keys::TEMPLATE, &class.template),
         (keys::CLAIM, claim),
     ];

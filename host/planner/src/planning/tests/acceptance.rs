@@ -161,7 +161,7 @@ fn b26_machines_are_counted_by_what_they_offer_beside_their_daemons() {
 #[test]
 fn b29_a_dead_node_counts_and_is_replaced() {
     let mut scene = Scene::default();
-    scene.workers().max_nodes = 1;
+    scene.workers().limits.max_nodes = 1;
     scene.machine("dead", "alpha");
     let node = scene.nodes.get_mut("dead").unwrap();
     node.ready = false;

@@ -233,7 +233,7 @@ fn a_ranking_is_told_how_many_pods_wait_for_the_machine_and_how_urgently() {
     scene.pending("urgent", 1, urgent);
     // The others wait since 30 s.
     scene.pod("web-00001").unschedulable_since = Some(at(NOW - 90));
-    scene.workers().min_nodes = 3;
+    scene.workers().limits.min_nodes = 3;
     let mut told = Vec::new();
     for question in questions(&scene) {
         if let Question::Rank(rank) = question {

@@ -361,7 +361,7 @@ fn b14_a_disruption_budget_without_disruptions_keeps_the_node() {
 #[test]
 fn l10_a_pod_that_alone_keeps_its_node_is_told_on_the_claim() {
     let mut scene = idle();
-    scene.workers().scale_down.unneeded_time = jiff::SignedDuration::from_secs(60);
+    scene.workers().scale_down.unneeded_time = jiff::SignedDuration::from_secs(60).into();
     scene.pod("web-b-00000").labels = labels("app=web");
     let key = ObjectKey::new("default", "web");
     scene.budgets.insert(key.clone(), budget("app=web", 0));

@@ -274,7 +274,7 @@ fn a_claim_that_says_no_clone_goes_unless_one_was_asked_for() {
     for (phase, goes) in [(Phase::Pending, true), (Phase::Launching, false)] {
         for is_written in [false, true] {
             let mut scene = Scene::default();
-            scene.workers().min_nodes = 1;
+            scene.workers().limits.min_nodes = 1;
             scene.coming_machine("m", "alpha", phase);
             if !is_written {
                 scene.claim("m").spec.clone = None;

@@ -83,9 +83,9 @@ fn r5_a_claim_whose_pods_have_a_place_is_withdrawn_before_its_clone() {
     cold.host.armed_at = Some(at(NOW + 1));
     assert_eq!(withdrawn(&cold), [] as [&str; 0]);
     let mut kept = scene(0);
-    kept.workers().min_nodes = 2;
+    kept.workers().limits.min_nodes = 2;
     assert_eq!(withdrawn(&kept), ["first"]);
     let mut kept = scene(0);
-    kept.workers().headroom = amounts("cpu=5");
+    kept.workers().headroom = headroom("cpu=5");
     assert_eq!(withdrawn(&kept), ["first"]);
 }

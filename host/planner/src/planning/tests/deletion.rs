@@ -99,7 +99,7 @@ fn a_deleted_pool_launches_nothing_and_withdraws_what_is_not_cloned_yet() {
     for name in ["c", "d"] {
         scene.claims.remove(name);
     }
-    scene.workers().min_nodes = 5;
+    scene.workers().limits.min_nodes = 5;
     scene.coming_machine("early", "beta", Phase::Pending);
     scene.class.instance_types[0].cores = 8;
     scene.pending("web", 3, spec("cpu=6"));

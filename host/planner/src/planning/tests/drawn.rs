@@ -298,7 +298,7 @@ fn any_pool() -> impl Strategy<Value = PoolFacts> {
     (
         0..4u32,
         0..8u32,
-        prop::option::of(4_000..30_000u64),
+        prop::option::of(4..30u32),
         0..3usize,
         any::<[bool; 3]>(),
         (0..3u32, 0..2i32),
@@ -307,24 +307,24 @@ fn any_pool() -> impl Strategy<Value = PoolFacts> {
             |(
                 min_nodes,
                 max_nodes,
-                max_milli_cores,
-                headroom,
+                cpu_cores,
+                free_cores,
                 [tainted, paused, enabled],
                 (budget, weight),
             )| {
                 let mut pool = pool();
-                pool.min_nodes = min_nodes;
-                pool.max_nodes = max_nodes;
+                pool.limits.min_nodes = min_nodes;
+                pool.limits.max_nodes = max_nodes;
                 pool.weight = weight;
-                pool.max_milli_cores = max_milli_cores;
-                pool.headroom = amounts(["", "", "cpu=2"][headroom]);
+                pool.limits.cpu_cores = cpu_cores;
+                pool.headroom = headroom(["", "", "cpu=2"][free_cores]);
                 if tainted {
                     pool.taints = vec![taint("dedicated", TaintEffect::NoSchedule)];
                 }
                 pool.paused = paused && min_nodes == 3;
                 pool.scale_down.enabled = enabled;
                 pool.scale_down.budget = budget;
-                pool.scale_down.stabilization = SignedDuration::ZERO;
+                pool.scale_down.stabilization = SignedDuration::ZERO.into();
                 pool
             },
         )

@@ -79,7 +79,7 @@ impl Case {
                         scene.running("moved", 1, "m", spec("cpu=1"));
                     }
                     RemovalReason::Expired => {
-                        scene.workers().expire_after = Some(jiff::SignedDuration::ZERO)
+                        scene.workers().expire_after = Some(jiff::SignedDuration::ZERO.into())
                     }
                     RemovalReason::Replace => scene.claim("m").replace = true,
                     RemovalReason::PoolDeleted => {
@@ -152,7 +152,7 @@ impl Case {
                 }];
             }
             Self::Pending => {
-                scene.workers().min_nodes = 10;
+                scene.workers().limits.min_nodes = 10;
                 scene.coming_machine("m", "alpha", Phase::Pending);
             }
             Self::Launched => {

@@ -58,8 +58,8 @@ fn s3_a_namespace_whose_pods_are_gone_too_early_rests_whatever_they_ask_for() {
     ];
     for (flood, expected) in floods {
         let mut play = Play::new();
-        play.scene.workers().scale_down.min_node_age = SignedDuration::ZERO;
-        play.scene.workers().max_nodes = 1000;
+        play.scene.workers().scale_down.min_node_age = SignedDuration::ZERO.into();
+        play.scene.workers().limits.max_nodes = 1000;
         play.scheduler = flood;
         play.run(3600);
         let made = play.made.len();

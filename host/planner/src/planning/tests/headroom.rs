@@ -7,7 +7,7 @@ use crate::facts::*;
 #[test]
 fn min_nodes_are_made_without_pods() {
     let mut scene = Scene::default();
-    scene.workers().min_nodes = 3;
+    scene.workers().limits.min_nodes = 3;
     scene.coming_machine("coming", "alpha", Phase::Launching);
     let plan = scene.plan();
     assert_eq!(plan.launches.len(), 2);
@@ -21,14 +21,9 @@ fn min_nodes_are_made_without_pods() {
 fn pools_that_make_no_machines_are_named_while_no_pod_is_pending() {
     let mut scene = Scene::default();
     let usable = scene.workers().clone();
-    let broken = PoolFacts {
-        class: "gone".into(),
-        ..usable.clone()
-    };
-    let paused = PoolFacts {
-        paused: true,
-        ..usable
-    };
+    let (mut broken, mut paused) = (usable.clone(), usable);
+    broken.node_class = "gone".into();
+    paused.paused = true;
     scene.pools.insert("broken".into(), broken);
     scene.pools.insert("paused".into(), paused);
     let said = scene.plan().report.unusable.into_iter();
@@ -45,7 +40,7 @@ fn pools_that_make_no_machines_are_named_while_no_pod_is_pending() {
 #[test]
 fn headroom_is_kept_free_beyond_the_pods() {
     let mut scene = Scene::default();
-    scene.workers().headroom = amounts("cpu=3");
+    scene.workers().headroom = headroom("cpu=3");
     assert_eq!(launches(&scene), 1);
     scene.pending("web", 1, spec("cpu=2"));
     assert_eq!(
@@ -58,14 +53,14 @@ fn headroom_is_kept_free_beyond_the_pods() {
 #[test]
 fn headroom_that_no_machine_offers_makes_no_machine() {
     let mut scene = Scene::default();
-    scene.workers().headroom = amounts("a/gpu=1");
+    scene.workers().headroom = headroom("a/gpu=1");
     let plan = scene.plan();
     assert_eq!(plan.launches, []);
     assert_eq!(
         plan.report.findings[0].message,
         "kproxide can make no more machines for the pool's headroom: its machines offer no a/gpu"
     );
-    scene.workers().min_nodes = 1;
+    scene.workers().limits.min_nodes = 1;
     assert_eq!(launches(&scene), 1, "minNodes asks for any machine");
 }
 
@@ -75,7 +70,7 @@ fn headroom_is_made_with_the_smallest_type_that_offers_it() {
     let mut with_gpu = instance_type("with-gpu", 8, 16);
     with_gpu.extended = amounts("a/gpu=2");
     scene.class.instance_types.push(with_gpu);
-    scene.workers().headroom = amounts("a/gpu=1");
+    scene.workers().headroom = headroom("a/gpu=1");
     let plan = scene.plan();
     assert_eq!(plan.launches.len(), 1);
     assert_eq!(plan.launches[0].spec.instance_type.as_str(), "with-gpu");
@@ -88,7 +83,7 @@ fn pods_wait_for_the_same_machines_while_others_come_for_headroom() {
     scene.coming_machine("older", "alpha", Phase::Launching);
     scene.pending("web", 4, spec("cpu=1"));
     let mut extra = pool();
-    extra.headroom = amounts("cpu=2");
+    extra.headroom = headroom("cpu=2");
     scene.pools.insert("extra".into(), extra);
     let first = scene.plan();
     assert_eq!(first.launches.len(), 1);
@@ -101,7 +96,7 @@ fn pods_wait_for_the_machine_that_was_made_for_them_where_others_need_theirs() {
     let mut scene = Scene::default();
     scene.class.instance_types = vec![instance_type("small", 2, 4), instance_type("medium", 4, 8)];
     let mut extra = pool();
-    (extra.max_nodes, extra.headroom) = (1, amounts("cpu=2"));
+    (extra.limits.max_nodes, extra.headroom) = (1, headroom("cpu=2"));
     extra.taints = vec![taint("dedicated", TaintEffect::NoSchedule)];
     scene.pools.insert("extra".into(), extra);
     scene.pending("large", 1, spec("cpu=2 memory=3Gi"));
@@ -123,7 +118,7 @@ fn pods_that_fit_elsewhere_do_not_use_up_the_headroom() {
     let mut scene = Scene::default();
     scene.machine("a-first-by-name", "alpha");
     scene.node("static", node("cpu=4 memory=8Gi"));
-    scene.workers().headroom = amounts("cpu=2");
+    scene.workers().headroom = headroom("cpu=2");
     scene.pending("web", 3, spec("cpu=1"));
     assert_eq!(launches(&scene), 0);
 }
@@ -134,7 +129,7 @@ fn pods_wait_for_their_machine_and_not_for_the_one_made_for_headroom_with_it() {
     scene.workers().weight = 1;
     scene.pending("web", 4, spec("cpu=1"));
     let mut extra = pool();
-    extra.headroom = amounts("cpu=2");
+    extra.headroom = headroom("cpu=2");
     scene.pools.insert("extra".into(), extra);
     let first = scene.plan();
     let pools: Vec<_> = first
@@ -147,7 +142,7 @@ fn pods_wait_for_their_machine_and_not_for_the_one_made_for_headroom_with_it() {
 
     // Both keep headroom, and the first has none to give any more: the second's must not be counted for the pods.
     let workers = scene.workers();
-    (workers.headroom, workers.max_nodes) = (amounts("cpu=2"), 1);
+    (workers.headroom, workers.limits.max_nodes) = (headroom("cpu=2"), 1);
     let first = scene.plan();
     assert_eq!(first.launches.len(), 2);
     assert_eq!(acted(&scene, &first).plan().launches, []);

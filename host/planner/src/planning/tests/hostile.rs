@@ -72,8 +72,8 @@ fn s12_another_namespace_gets_its_machine_whatever_one_asks() {
         at_odds(&mut scene, pods, terms);
         scene.pending("web", 1, spec("cpu=1"));
         let workers = scene.workers();
-        (workers.max_nodes, workers.max_milli_cores) = (10_000, None);
-        workers.max_memory_bytes = None;
+        (workers.limits.max_nodes, workers.limits.cpu_cores) = (10_000, None);
+        workers.limits.memory_mib = None;
         let servers = ["alpha", "beta"];
         scene.inventory.hypervisors = servers
             .map(|name| (name.into(), hypervisor(4_000_000, 8_000_000)))

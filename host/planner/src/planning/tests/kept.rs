@@ -109,7 +109,7 @@ fn a_kept_machine_counts_in_the_limits_and_goes_when_what_it_takes_is_needed() {
     assert_eq!(wanted(|_| ()), (1, Verdict::Keep));
     type Edit = fn(&mut Scene);
     let needs: [(&str, Edit); 4] = [
-        ("maxNodes", |scene| scene.workers().max_nodes = 1),
+        ("maxNodes", |scene| scene.workers().limits.max_nodes = 1),
         ("VMIDs", |scene| {
             let vmid = scene.claim("newer").spec.vmid;
             (scene.cluster.vmid_first, scene.cluster.vmid_last) = (vmid, vmid);
@@ -120,8 +120,8 @@ fn a_kept_machine_counts_in_the_limits_and_goes_when_what_it_takes_is_needed() {
         }),
         ("minNodes", |scene| {
             scene.pods.clear();
-            scene.workers().min_nodes = 1;
-            scene.workers().max_nodes = 1;
+            scene.workers().limits.min_nodes = 1;
+            scene.workers().limits.max_nodes = 1;
         }),
     ];
     for (why, change) in needs {

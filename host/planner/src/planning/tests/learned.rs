@@ -131,7 +131,7 @@ fn static_pods_of_every_node_on_its_way_count_on_the_next_one() {
     let key = PodKey::new("kube-system", "kube-proxy");
     scene.pods.insert(key, pod);
     // One for each machine that has room, and one more.
-    scene.workers().max_nodes = 20;
+    scene.workers().limits.max_nodes = 20;
     scene.pending("web", KEPT + 1, spec("cpu=3900m"));
     assert_eq!(launches(&scene), 0, "the next machine offers 3850m");
 }
@@ -555,7 +555,7 @@ fn static_pods_of_one_old_node_do_not_count_on_the_next_one() {
             );
             scene.running(&format!("on-{name}"), 1, &name, spec("cpu=2500m"));
         }
-        scene.workers().max_nodes = 20;
+        scene.workers().limits.max_nodes = 20;
         if has_status {
             scene.class.learned = rows(&scene.world());
         }

@@ -59,7 +59,7 @@ fn r20_a_new_machine_holds_up_its_own_pool_alone() {
             .get_mut("others")
             .unwrap()
             .scale_down
-            .stabilization = SignedDuration::from_secs(60);
+            .stabilization = SignedDuration::from_secs(60).into();
         for name in ["a", "b", "new"] {
             scene.machine(name, "alpha");
         }
@@ -78,7 +78,7 @@ fn r20_a_new_machine_holds_up_its_own_pool_alone() {
 
 fn pool_with_stabilization(seconds: i64) -> PoolFacts {
     let mut pool = pool();
-    pool.scale_down.stabilization = SignedDuration::from_secs(seconds);
+    pool.scale_down.stabilization = SignedDuration::from_secs(seconds).into();
     pool
 }
 
@@ -328,8 +328,8 @@ fn r4_another_taint_on_a_fresh_machine_is_named_and_makes_no_second_one() {
 /// Idle machines that could go for that many seconds, in a pool that waits for five minutes.
 fn spared(machines: usize, seconds: i64) -> Scene {
     let mut scene = Scene::default();
-    scene.workers().max_nodes = 20;
-    scene.workers().scale_down.unneeded_time = SignedDuration::from_mins(5);
+    scene.workers().limits.max_nodes = 20;
+    scene.workers().scale_down.unneeded_time = SignedDuration::from_mins(5).into();
     for index in 0..machines {
         let name = format!("m{index:02}");
         scene.machine(&name, "alpha");
@@ -358,7 +358,7 @@ fn r21_nodes_that_go_next_are_left_to_pods_that_fit_nowhere_else() {
     );
     // No more than may go, and no more than ten in one tick.
     let mut least = spared(2, 30);
-    least.workers().min_nodes = 1;
+    least.workers().limits.min_nodes = 1;
     assert_eq!(preferences(&least.plan()), [("m00", true)]);
     assert_eq!(preferences(&spared(12, 30).plan()).len(), 10);
 }

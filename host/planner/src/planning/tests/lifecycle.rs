@@ -200,7 +200,7 @@ fn an_old_machine_is_replaced_when_its_turn_comes() {
         [] as [&str; 0],
         "a pool that says nothing keeps them"
     );
-    scene.workers().expire_after = Some(hour);
+    scene.workers().expire_after = Some(hour.into());
     let plan = scene.plan();
     assert_eq!(removed(&plan), ["a"], "the budget is one");
     assert_eq!(verdict(&plan, "a"), Verdict::Remove(RemovalReason::Expired));
@@ -228,7 +228,7 @@ fn kproxide_looks_again_when_the_next_machine_expires() {
     scene.machine("m", "alpha");
     scene.running("web", 1, "m", spec("cpu=1"));
     scene.claim("m").created = at(NOW - 3000);
-    scene.workers().expire_after = Some(SignedDuration::from_hours(1));
+    scene.workers().expire_after = Some(SignedDuration::from_hours(1).into());
     let plan = scene.tell_removable().plan();
     assert_eq!(removed(&plan), [] as [&str; 0]);
     assert_eq!(plan.wake_at, Some(at(NOW + 600)));
@@ -575,10 +575,10 @@ fn f68_when_most_nodes_break_at_once_none_is_repaired() {
 #[test]
 fn f98_limits_ranges_and_templates_that_change_remove_nothing() {
     let changes: [fn(&mut Scene); 8] = [
-        |scene| scene.workers().max_nodes = 1,
-        |scene| scene.workers().max_milli_cores = Some(1),
+        |scene| scene.workers().limits.max_nodes = 1,
+        |scene| scene.workers().limits.cpu_cores = Some(0),
         |scene| scene.pools.clear(),
-        |scene| scene.workers().class = "other".into(),
+        |scene| scene.workers().node_class = "other".into(),
         |scene| (scene.cluster.vmid_first, scene.cluster.vmid_last) = (Vmid(5000), Vmid(6000)),
         |scene| scene.class.instance_types = vec![instance_type("other", 1, 1)],
         |scene| scene.class.template = "other".into(),

@@ -50,9 +50,9 @@ const BOOTS: i64 = 60;
 impl Play {
     pub(super) fn new() -> Self {
         let mut scene = Scene::default();
-        scene.workers().scale_down.stabilization = SignedDuration::ZERO;
+        scene.workers().scale_down.stabilization = SignedDuration::ZERO.into();
         scene.workers().scale_down.budget = 10;
-        scene.workers().max_nodes = 1000;
+        scene.workers().limits.max_nodes = 1000;
         let server = scene.node("server", node("cpu=64 memory=256Gi"));
         taints(server);
         Self {
@@ -375,7 +375,7 @@ fn machines_that_are_used_are_never_limited() {
 
     // A load that swings every five minutes.
     let mut play = Play::new();
-    play.scene.workers().scale_down.min_node_age = SignedDuration::ZERO;
+    play.scene.workers().scale_down.min_node_age = SignedDuration::ZERO.into();
     play.scheduler = |play| {
         if play.seconds % 600 == 20 {
             for number in 0..10 {
@@ -418,7 +418,7 @@ fn machines_that_are_used_are_never_limited() {
 #[test]
 fn pods_that_are_gone_before_the_machine_is_in_service_count_from_the_third_time() {
     let mut play = Play::new();
-    play.scene.workers().scale_down.min_node_age = SignedDuration::ZERO;
+    play.scene.workers().scale_down.min_node_age = SignedDuration::ZERO.into();
     play.scheduler = |play| {
         let now = play.now();
         play.scene.pods.retain(|_, pod| pod.created > at(now - 40));
@@ -486,7 +486,7 @@ fn more_than_ten_machines_in_vain_in_an_hour_pause_the_pool() {
 #[test]
 fn no_second_machine_is_made_while_an_unused_one_is_drained() {
     let mut play = Play::new();
-    play.scene.workers().scale_down.unneeded_time = SignedDuration::ZERO;
+    play.scene.workers().scale_down.unneeded_time = SignedDuration::ZERO.into();
     play.kubelet = taints;
     play.pod("web-1", ("ReplicaSet", "web"), "cpu=1");
     let mut drained = 0;

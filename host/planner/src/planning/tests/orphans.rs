@@ -75,7 +75,7 @@ pub(super) const GRACE: i64 = 3600;
 fn f27_f112_a_machine_whose_node_is_ready_gets_its_claim_back_at_once() {
     let mut scene = Scene::default();
     let vmid = orphaned(&mut scene, "m");
-    scene.workers().min_nodes = 1;
+    scene.workers().limits.min_nodes = 1;
     // Whether the Ledger still knows of it, or was lost.
     for is_known in [true, false] {
         if !is_known {

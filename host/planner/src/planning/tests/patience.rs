@@ -158,7 +158,7 @@ fn f48_a_claim_goes_whose_hypervisor_is_withdrawn_before_its_clone_and_stays_aft
 #[test]
 fn f48_a_hypervisor_that_is_silent_for_a_moment_keeps_its_claims() {
     let mut scene = Scene::default();
-    scene.workers().min_nodes = 1;
+    scene.workers().limits.min_nodes = 1;
     scene.coming_machine("m", "alpha", Phase::Pending);
     scene.hypervisor("alpha").online = false;
     assert_eq!(verdict(&scene.plan(), "m"), Verdict::Keep);

@@ -19,7 +19,7 @@ fn f47_hypervisors_are_filled_and_not_overfilled() {
     for name in ["alpha", "beta", "gamma"] {
         *scene.hypervisor(name) = hypervisor(4, 20);
     }
-    scene.workers().max_nodes = 100;
+    scene.workers().limits.max_nodes = 100;
     scene.pending("web", 100, spec("cpu=1"));
     let plan = scene.plan();
     check_sound(&plan);
@@ -154,7 +154,7 @@ fn a_rank_question_tells_what_a_hypervisor_uses_and_has() {
 #[test]
 fn one_tick_begins_at_most_twenty_machines() {
     let mut scene = Scene::default();
-    scene.workers().max_nodes = 100;
+    scene.workers().limits.max_nodes = 100;
     scene.pending("web", 30 * 4, spec("cpu=1"));
     let plan = scene.plan();
     assert_eq!(plan.launches.len(), 20);
@@ -350,7 +350,7 @@ fn full_clones_need_space_for_their_disk() {
             .storages
             .insert("local".into(), storage(false, gib));
     }
-    scene.workers().max_nodes = 10;
+    scene.workers().limits.max_nodes = 10;
     scene.pending("web", 40, spec("cpu=1"));
     let plan = scene.plan();
     assert_eq!(

@@ -152,7 +152,7 @@ fn call(scene: &mut Scene, app: &str) {
 /// Full Nodes in alpha and beta: two caches and a database run in alpha, one cache runs in beta.
 fn with_neighbours() -> Scene {
     let mut scene = Scene::default();
-    scene.workers().max_nodes = 10;
+    scene.workers().limits.max_nodes = 10;
     for (name, zone, caches) in [("a", "alpha", 2), ("b", "beta", 1)] {
         let node = scene.node(name, node("cpu=3 memory=8Gi"));
         node.labels = labels(&format!("{ZONE}={zone}"));
@@ -190,7 +190,7 @@ fn a_machine_comes_where_its_pods_have_the_neighbours_that_they_prefer() {
 #[test]
 fn machines_of_one_plan_spread_as_their_pods_prefer() {
     let mut scene = Scene::default();
-    scene.workers().max_nodes = 10;
+    scene.workers().limits.max_nodes = 10;
     scene.pending("web", 4, neighbours("cpu=3", ZONE, &[(-100, "web")]));
     call(&mut scene, "web");
     let plan = scene.plan();

@@ -171,7 +171,7 @@ proptest! {
     #[test]
     fn at_most_one_new_claim_per_pod_without_a_place(mut scene in any_scene()) {
         for pool in scene.pools.values_mut() {
-            pool.min_nodes = 0;
+            pool.limits.min_nodes = 0;
             pool.headroom = Default::default();
         }
         let plan = scene.plan_with(racks);
@@ -191,7 +191,7 @@ proptest! {
         }).collect();
         for (name, pool) in &scene.pools {
             let count = ledger.entries.iter().filter(|entry| entry.pool == *name && entry.counts()).count() as u32;
-            prop_assert!(count <= pool.max_nodes.max(before[name]));
+            prop_assert!(count <= pool.limits.max_nodes.max(before[name]));
         }
     }
 
@@ -382,7 +382,7 @@ fn packing_is_the_optimum_for_every_handful_of_pods() {
         }
         let mut scene = Scene::default();
         scene.class.instance_types = vec![instance_type("six", 6, 100)];
-        scene.workers().max_nodes = 100;
+        scene.workers().limits.max_nodes = 100;
         for (index, cores) in cores.iter().enumerate() {
             scene.pending(&format!("p{index}"), 1, spec(&format!("cpu={cores}")));
         }

@@ -3,7 +3,6 @@
 use super::*;
 use crate::facts::{EntryState, LaunchFailure};
 use crate::ids::{ClaimName, HypervisorId, Vmid};
-use crate::kubernetes::resources::Resources;
 use crate::ledger::record_failure;
 use crate::plan::RemovalReason;
 
@@ -191,13 +190,13 @@ type Full = fn(&mut Scene);
 /// What only the end of a machine frees, and how the plan says it.
 const LIMITS: [(&str, Full); 5] = [
     ("the pool has 2 of at most 2 machines (maxNodes)", |scene| {
-        scene.workers().max_nodes = 2;
+        scene.workers().limits.max_nodes = 2;
     }),
     ("cores", |scene| {
-        scene.workers().max_milli_cores = Some(9000);
+        scene.workers().limits.cpu_cores = Some(9);
     }),
     ("limits.memoryMiB", |scene| {
-        scene.workers().max_memory_bytes = Some(17 << 30);
+        scene.workers().limits.memory_mib = Some(17 << 10);
     }),
     ("memory", |scene| {
         for name in ["alpha", "beta", "gamma"] {
@@ -248,7 +247,7 @@ fn where_only_its_end_makes_room_an_old_machine_goes_first_and_an_expired_one_wa
         for name in ["a", "b"] {
             scene.claim(name).replace = false;
         }
-        scene.workers().expire_after = Some(jiff::SignedDuration::from_secs(1));
+        scene.workers().expire_after = Some(jiff::SignedDuration::from_secs(1).into());
         let plan = scene.plan();
         check_sound(&plan);
         assert_eq!(
@@ -260,7 +259,7 @@ fn where_only_its_end_makes_room_an_old_machine_goes_first_and_an_expired_one_wa
             let said = told(&plan, name);
             assert!(said.starts_with("NoRoomForReplacement: "), "{word}: {said}");
         }
-        scene.workers().old_first = true;
+        scene.workers().disruption.old_first = true;
         let plan = scene.plan();
         check_sound(&plan);
         assert_eq!(
@@ -299,9 +298,9 @@ fn a_machine_that_works_does_not_go_for_one_whose_vmid_or_address_is_in_quaranti
         for name in ["a", "b"] {
             expired.claim(name).replace = false;
         }
-        expired.workers().expire_after = Some(jiff::SignedDuration::from_secs(1));
+        expired.workers().expire_after = Some(jiff::SignedDuration::from_secs(1).into());
         for old_first in [false, true] {
-            expired.workers().old_first = old_first;
+            expired.workers().disruption.old_first = old_first;
             let plan = expired.plan();
             check_sound(&plan);
             assert_eq!(removed(&plan), [] as [&str; 0], "{word}");
@@ -322,8 +321,8 @@ fn an_expired_machine_without_room_does_not_keep_an_empty_one_from_going() {
     for name in ["a", "b"] {
         scene.claim(name).replace = false;
     }
-    scene.workers().expire_after = Some(jiff::SignedDuration::from_secs(1));
-    scene.workers().max_nodes = 2;
+    scene.workers().expire_after = Some(jiff::SignedDuration::from_secs(1).into());
+    scene.workers().limits.max_nodes = 2;
     scene.nodes.get_mut("b").unwrap().allocatable.milli_cores = 1000;
     let plan = scene.plan();
     check_sound(&plan);
@@ -338,17 +337,17 @@ fn the_end_of_a_machine_makes_no_room_in_another_pool() {
     scene.machine("c", "gamma");
     scene.running("web-c", 2, "c", spec("cpu=1500m"));
     let mut other = scene.workers().clone();
-    other.max_nodes = 1;
+    other.limits.max_nodes = 1;
     scene.pools.insert("other".into(), other);
     scene.claim("c").spec.pool = "other".into();
     scene.ledger.entries[2].pool = "other".into();
-    scene.workers().max_nodes = 1;
+    scene.workers().limits.max_nodes = 1;
     let plan = scene.plan();
     check_sound(&plan);
     assert_eq!((removed(&plan), replaced(&plan)), (vec![], vec![]));
     let said = told(&plan, "a");
     assert!(said.contains("maxNodes"), "{said}");
-    scene.workers().max_nodes = 2;
+    scene.workers().limits.max_nodes = 2;
     assert_eq!(removed(&scene.plan()), ["a"], "its end makes room");
 }
 
@@ -426,7 +425,7 @@ fn a_broken_node_gets_its_replacement_first_and_stays_when_it_is_ready_again() {
 fn min_nodes_and_headroom_get_their_machine_first_too() {
     let mut scene = two_full(1);
     scene.pods.clear();
-    scene.workers().min_nodes = 2;
+    scene.workers().limits.min_nodes = 2;
     let plan = scene.plan();
     check_sound(&plan);
     assert_eq!((removed(&plan), replaced(&plan)), (vec![], vec!["a"]));
@@ -440,14 +439,11 @@ fn min_nodes_and_headroom_get_their_machine_first_too() {
 
     let mut scene = two_full(1);
     scene.pods.clear();
-    scene.workers().headroom = Resources {
-        milli_cores: 7000,
-        ..Resources::default()
-    };
+    scene.workers().headroom = headroom("cpu=7");
     let plan = scene.plan();
     check_sound(&plan);
     assert_eq!((removed(&plan), replaced(&plan)), (vec![], vec!["a"]));
-    scene.workers().headroom.milli_cores = 3000;
+    scene.workers().headroom = headroom("cpu=3");
     assert_eq!(removed(&scene.plan()), ["a"], "b keeps it free");
 }
 

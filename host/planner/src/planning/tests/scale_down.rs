@@ -61,7 +61,7 @@ fn o4_a_node_stays_for_its_pod_and_its_pool_before_any_headroom() {
     scene.running("web-b", 1, "b", spec("cpu=1800m"));
     let headroom = "without it the cluster would not keep its headroom of 20% (loadHeadroom)";
     assert_eq!(kept(&scene.plan(), "a").unwrap(), headroom);
-    scene.workers().min_nodes = 2;
+    scene.workers().limits.min_nodes = 2;
     assert_eq!(
         kept(&scene.plan(), "a").unwrap(),
         "its pool keeps 2 machines (minNodes)"
@@ -190,9 +190,9 @@ fn min_nodes_stay_even_when_empty() {
     let mut scene = Scene::default();
     scene.machine("a", "alpha").machine("b", "beta");
     scene.workers().scale_down.budget = 5;
-    scene.workers().min_nodes = 1;
+    scene.workers().limits.min_nodes = 1;
     assert_eq!(removed(&scene.plan()).len(), 1);
-    scene.workers().min_nodes = 2;
+    scene.workers().limits.min_nodes = 2;
     let plan = scene.plan();
     assert_eq!(
         kept(&plan, "a").unwrap(),
@@ -204,14 +204,14 @@ fn min_nodes_stay_even_when_empty() {
 fn pool_headroom_stays_free() {
     let mut scene = Scene::default();
     scene.machine("a", "alpha").machine("b", "beta");
-    scene.workers().headroom = amounts("cpu=5");
+    scene.workers().headroom = headroom("cpu=5");
     let plan = scene.plan();
     assert_eq!(removed(&plan), [] as [&str; 0]);
     assert_eq!(
         kept(&plan, "a").unwrap(),
         "the pool would not keep its headroom: needs 5 of cpu, 4 left"
     );
-    scene.workers().headroom = amounts("cpu=4");
+    scene.workers().headroom = headroom("cpu=4");
     assert_eq!(removed(&scene.plan()).len(), 1);
 }
 
@@ -240,7 +240,7 @@ fn f114_young_nodes_and_recent_joins_wait() {
 #[test]
 fn f114_unneeded_time_runs_in_the_claims_condition() {
     let mut scene = idle();
-    scene.workers().scale_down.unneeded_time = jiff::SignedDuration::from_secs(60);
+    scene.workers().scale_down.unneeded_time = jiff::SignedDuration::from_secs(60).into();
     let plan = scene.plan();
     assert_eq!(removed(&plan), [] as [&str; 0]);
     let noted: Vec<_> = plan

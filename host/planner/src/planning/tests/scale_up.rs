@@ -283,7 +283,7 @@ fn decorations_are_asked_once_and_again_when_something_changed() {
 #[test]
 fn limits_are_those_of_the_ledger() {
     let mut scene = Scene::default();
-    scene.workers().max_nodes = 2;
+    scene.workers().limits.max_nodes = 2;
     scene.pending("web", 12, spec("cpu=1"));
     let plan = scene.plan();
     assert_eq!(plan.launches.len(), 2);
@@ -297,18 +297,18 @@ fn limits_are_those_of_the_ledger() {
         "the pool has 2 of at most 2 machines (maxNodes)"
     );
 
-    scene.workers().max_nodes = 10;
-    scene.workers().max_milli_cores = Some(9_000);
+    scene.workers().limits.max_nodes = 10;
+    scene.workers().limits.cpu_cores = Some(9);
     assert_eq!(launches(&scene), 2);
-    scene.workers().max_milli_cores = None;
-    scene.workers().max_memory_bytes = Some(8 * GIB);
+    scene.workers().limits.cpu_cores = None;
+    scene.workers().limits.memory_mib = Some(8 << 10);
     assert_eq!(launches(&scene), 1);
 }
 
 #[test]
 fn f114_the_stabilization_window_holds_launches_back() {
     let mut scene = Scene::default();
-    scene.workers().scale_up_stabilization = jiff::SignedDuration::from_secs(60);
+    scene.workers().scale_up.stabilization_window = jiff::SignedDuration::from_secs(60).into();
     scene.pending("web", 1, spec("cpu=1"));
     let plan = scene.plan();
     assert_eq!((plan.launches.len(), plan.wake_at), (0, Some(at(NOW + 30))));
@@ -389,9 +389,9 @@ fn a_large_plan_finds_the_type_that_costs_least_too() {
     scene.cluster.vmid_last = Vmid(99_999);
     let workers = scene.workers();
     (
-        workers.max_nodes,
-        workers.max_milli_cores,
-        workers.max_memory_bytes,
+        workers.limits.max_nodes,
+        workers.limits.cpu_cores,
+        workers.limits.memory_mib,
     ) = (10_000, None, None);
     // 110 of the huge ones, of which most memory would be left over.
     scene.pending("web", 7_000, spec("cpu=1 memory=1Gi"));
@@ -407,7 +407,7 @@ fn pools_of_higher_weight_come_first_and_the_next_helps_out() {
     let mut scene = Scene::default();
     let mut preferred = scene.workers().clone();
     preferred.weight = 10;
-    preferred.max_nodes = 1;
+    preferred.limits.max_nodes = 1;
     scene.pools.insert("zz-preferred".into(), preferred);
     scene.pending("web", 8, spec("cpu=1"));
     let plan = scene.plan();
@@ -438,7 +438,7 @@ fn what_cannot_be_used_says_why() {
         "NodePool workers cannot be used: bad",
     );
     check(
-        |scene| scene.workers().class = "none".into(),
+        |scene| scene.workers().node_class = "none".into(),
         "names NodeClass none, which does not exist",
     );
     check(
@@ -505,8 +505,8 @@ fn pods_that_fit_anywhere_do_not_take_the_place_of_those_that_do_not() {
 #[test]
 fn machines_that_a_pool_wants_and_cannot_have_are_reported() {
     let mut scene = Scene::default();
-    scene.workers().min_nodes = 3;
-    scene.workers().max_nodes = 2;
+    scene.workers().limits.min_nodes = 3;
+    scene.workers().limits.max_nodes = 2;
     let plan = scene.plan();
     assert_eq!(plan.launches.len(), 2);
     assert_eq!(

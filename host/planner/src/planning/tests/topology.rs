@@ -292,7 +292,7 @@ fn a_pod_goes_where_the_pods_are_that_it_asks_for() {
 #[test]
 fn the_first_of_a_group_goes_anywhere_and_the_rest_follow() {
     let mut scene = Scene::default();
-    scene.workers().max_nodes = 10;
+    scene.workers().limits.max_nodes = 10;
     let mut group = beside(ZONE, "app=group");
     group.requests = amounts("cpu=3");
     pending(&mut scene, "group", 4, group);
@@ -309,7 +309,7 @@ fn the_first_of_a_group_goes_anywhere_and_the_rest_follow() {
 fn replicas_are_spread_over_hypervisors() {
     let places_of = |count: usize, cores: u32, constraint: SpreadConstraint| {
         let mut scene = Scene::default();
-        scene.workers().max_nodes = 10;
+        scene.workers().limits.max_nodes = 10;
         let mut web = spreading(constraint);
         web.requests = amounts(&format!("cpu={cores}"));
         pending(&mut scene, "web", count, web);
@@ -522,7 +522,7 @@ fn a_machine_to_come_brings_the_pods_of_its_daemon_sets() {
 fn pods_that_spread_find_a_place_when_all_machines_stand() {
     let machines_for = |web: usize, db: &str, max_skew: u32| {
         let mut scene = Scene::default();
-        scene.workers().max_nodes = 100;
+        scene.workers().limits.max_nodes = 100;
         let over_hosts = SpreadConstraint {
             max_skew,
             ..spread(HOST, "app=web")
@@ -547,9 +547,9 @@ fn a_pod_that_a_limit_leaves_stuck_is_told_so() {
     let mut scene = Scene::default();
     pending(&mut scene, "web", 4, spreading(spread(HOST, "app=web")));
     pending(&mut scene, "db", 3, spec("cpu=4"));
-    scene.workers().max_nodes = 7;
+    scene.workers().limits.max_nodes = 7;
     assert_eq!(scene.plan().launches.len(), 7);
-    scene.workers().max_nodes = 6;
+    scene.workers().limits.max_nodes = 6;
     let plan = scene.plan();
     assert_eq!(plan.launches.len(), 6);
     let unhelped = |row: &&PendingShape| matches!(row.outcome, PendingOutcome::Unhelped(_));

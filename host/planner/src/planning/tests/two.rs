@@ -9,7 +9,7 @@ use crate::planning::Limits;
 #[test]
 fn the_scale_up_window_counts_from_the_pod_that_has_waited_longest() {
     let mut scene = Scene::default();
-    scene.workers().scale_up_stabilization = SignedDuration::from_secs(60);
+    scene.workers().scale_up.stabilization_window = SignedDuration::from_secs(60).into();
     scene.pending("web", 2, spec("cpu=1"));
     scene.pod("web-00000").unschedulable_since = Some(at(NOW - 60));
     scene.pod("web-00001").unschedulable_since = Some(at(NOW - 1));
@@ -45,7 +45,7 @@ fn load_headroom_is_held_against_what_the_removals_before_it_have_left() {
 #[test]
 fn what_a_machine_for_pods_leaves_free_is_headroom() {
     let mut scene = Scene::default();
-    scene.workers().headroom = amounts("cpu=2");
+    scene.workers().headroom = headroom("cpu=2");
     scene.pending("web", 1, spec("cpu=1"));
     assert_eq!(launches(&scene), 1);
     // Two of them have one core left each.
@@ -61,23 +61,23 @@ fn headroom_is_free_on_machines_in_service_and_on_those_to_come() {
     scene.machine("here", "alpha");
     scene.coming_machine("coming", "beta", Phase::Launching);
     scene.running("web", 2, "here", spec("cpu=1"));
-    scene.workers().headroom = amounts("cpu=6");
+    scene.workers().headroom = headroom("cpu=6");
     assert_eq!(launches(&scene), 0);
-    scene.workers().headroom = amounts("cpu=6500m");
+    scene.workers().headroom = headroom("cpu=6500m");
     assert_eq!(launches(&scene), 1);
 }
 
 #[test]
 fn every_resource_of_the_headroom_is_made() {
     let mut scene = Scene::default();
-    scene.workers().headroom = amounts("cpu=5 memory=17Gi");
+    scene.workers().headroom = headroom("cpu=5 memory=17Gi");
     assert_eq!(launches(&scene), 3, "two have the cores, three the memory");
 }
 
 #[test]
 fn machines_for_pods_are_some_of_min_nodes() {
     let mut scene = Scene::default();
-    scene.workers().min_nodes = 3;
+    scene.workers().limits.min_nodes = 3;
     scene.pending("web", 5, spec("cpu=1"));
     assert_eq!(launches(&scene), 3);
 }
@@ -88,9 +88,9 @@ fn pool_headroom_is_held_against_what_the_removals_before_it_have_left() {
     scene.machine("a", "alpha").machine("b", "beta");
     scene.machine("c", "gamma");
     scene.workers().scale_down.budget = 3;
-    scene.workers().headroom = amounts("cpu=4");
+    scene.workers().headroom = headroom("cpu=4");
     assert_eq!(removed(&scene.plan()), ["a", "b"]);
-    scene.workers().headroom = amounts("cpu=5");
+    scene.workers().headroom = headroom("cpu=5");
     assert_eq!(removed(&scene.plan()), ["a"]);
 }
 
@@ -122,9 +122,9 @@ fn memory_is_limited_and_promised_as_cores_are() {
     // Two pods of each a machine; what the first takes is not there for the second.
     let mut scene = Scene::default();
     scene.pending("web", 3, spec("cpu=3"));
-    scene.workers().max_memory_bytes = Some(16 * GIB);
+    scene.workers().limits.memory_mib = Some(16 << 10);
     assert_eq!(launches(&scene), 2);
-    scene.workers().max_memory_bytes = None;
+    scene.workers().limits.memory_mib = None;
     scene.inventory.hypervisors = [("alpha".into(), hypervisor(32, 20))].into();
     assert_eq!(launches(&scene), 2);
     scene.cluster.system_reserved_memory_bytes = 5 * GIB;

@@ -94,7 +94,7 @@ impl<'w> Planning<'w> {
             let of_pool = staying.entry(claim.spec.pool.clone()).or_default();
             let mut wanted = self.placing.wanted.iter();
             let is_growing = wanted.any(|it| *self.pools[it.pool].name == claim.spec.pool);
-            if *of_pool <= pool.min_nodes || is_growing {
+            if *of_pool <= pool.limits.min_nodes || is_growing {
                 continue;
             }
             match self.snapshot.coming(name) {

@@ -345,7 +345,7 @@ impl<'w> Planning<'w> {
         );
         let spec = ClaimSpec {
             pool: pool.name.clone(),
-            class: pool.facts.class.clone(),
+            class: pool.facts.node_class.clone(),
             cluster: cluster.clone(),
             vmid,
             vm_name: claim.as_str().into(),
@@ -447,7 +447,7 @@ impl<'w> Planning<'w> {
             }
             Purpose::MinNodes => format!(
                 "NodePool {} has fewer than {} machines (minNodes)",
-                pool.name, pool.facts.min_nodes
+                pool.name, pool.facts.limits.min_nodes
             ),
             Purpose::Headroom => format!("NodePool {} keeps room free (headroom)", pool.name),
             Purpose::Replacement(row) => {

@@ -188,23 +188,18 @@ impl<'w> PoolPlan<'w> {
 }
 
 fn limit(pool: &PoolFacts, usage: &Usage, size: Size) -> Option<Limit> {
-    let PoolFacts {
-        max_nodes,
-        max_milli_cores,
-        max_memory_bytes,
-        ..
-    } = pool;
-    if usage.nodes >= *max_nodes {
-        let (now, most) = (usage.nodes, *max_nodes);
+    let limits = &pool.limits;
+    if usage.nodes >= limits.max_nodes {
+        let (now, most) = (usage.nodes, limits.max_nodes);
         return Some(Limit::Machines { now, most });
     }
     let cores = usage.milli_cores.saturating_add(size.milli_cores);
-    if let Some(most) = max_milli_cores.filter(|most| cores > *most) {
+    if let Some(most) = limits.milli_cores().filter(|most| cores > *most) {
         let now = usage.milli_cores;
         return Some(Limit::MilliCores { now, most });
     }
     let memory = usage.memory_bytes.saturating_add(size.memory_bytes);
-    if let Some(most) = max_memory_bytes.filter(|most| memory > *most) {
+    if let Some(most) = limits.memory_bytes().filter(|most| memory > *most) {
         let now = usage.memory_bytes;
         return Some(Limit::MemoryBytes { now, most });
     }
@@ -219,7 +214,7 @@ pub fn limit_reached(world: &World, name: &PoolName) -> Option<Limit> {
     ledger.entries.retain(is_live);
     let usage = ledger::usage_by_pool(&ledger);
     let usage = usage.get(name).copied().unwrap_or_default();
-    let types = world.classes().get(&pool.class).map(|class| {
+    let types = world.classes().get(&pool.node_class).map(|class| {
         let types = class.instance_types.iter().map(size_of);
         types.map(|size| limit(pool, &usage, size))
     });
@@ -238,16 +233,24 @@ pub fn machines_left(world: &World, name: &PoolName) -> u32 {
     let usage = world.ledger().map(ledger::usage_by_pool);
     let usage = usage.and_then(|usage| usage.get(name).copied());
     let usage = usage.unwrap_or_default();
-    let by_number = pool.max_nodes.saturating_sub(usage.nodes);
+    let by_number = pool.limits.max_nodes.saturating_sub(usage.nodes);
     let times = |most: Option<u64>, used: u64, each: u64| {
         let times = most?.saturating_sub(used).checked_div(each)?;
         u32::try_from(times).ok()
     };
-    let class = world.classes().get(&pool.class).into_iter();
+    let class = world.classes().get(&pool.node_class).into_iter();
     let sizes = class.flat_map(|class| class.instance_types.iter().map(size_of));
     let of_each = sizes.map(|size| {
-        let by_cores = times(pool.max_milli_cores, usage.milli_cores, size.milli_cores);
-        let by_memory = times(pool.max_memory_bytes, usage.memory_bytes, size.memory_bytes);
+        let by_cores = times(
+            pool.limits.milli_cores(),
+            usage.milli_cores,
+            size.milli_cores,
+        );
+        let by_memory = times(
+            pool.limits.memory_bytes(),
+            usage.memory_bytes,
+            size.memory_bytes,
+        );
         by_number
             .min(by_cores.unwrap_or(u32::MAX))
             .min(by_memory.unwrap_or(u32::MAX))
@@ -356,7 +359,7 @@ impl<'w> Planning<'w> {
             let (pool, cluster) = (name.clone(), gone.clone());
             return Err(Unusable::NoSuchCluster { pool, cluster });
         }
-        let class = pool.class.clone();
+        let class = pool.node_class.clone();
         let Some(facts) = world.classes().get(&class) else {
             let pool = name.clone();
             return Err(Unusable::NoSuchClass { pool, class });
@@ -430,14 +433,14 @@ impl<'w> Planning<'w> {
     ) -> Vec<Offer<'w>> {
         let size = size_of(instance_type);
         let learned = &self.learned;
-        let shown = learned.csi(&pool.facts.class);
+        let shown = learned.csi(&pool.facts.node_class);
         let sites: Vec<_> = pool
             .hypervisors
             .iter()
             .map(|index| {
                 self.hypervisors.site(
                     *index,
-                    &pool.facts.class,
+                    &pool.facts.node_class,
                     class,
                     instance_type,
                     &self.backoff,
@@ -469,7 +472,7 @@ impl<'w> Planning<'w> {
             .flatten()
             .map(|site| site.clone.template.boot_bytes());
         let whole = learned.allocatable(
-            &pool.facts.class,
+            &pool.facts.node_class,
             class,
             instance_type,
             disks.clone().min().unwrap_or(0),
@@ -479,14 +482,14 @@ impl<'w> Planning<'w> {
             .flatten()
             .map(|site| site.clone.template.disks.len());
         let template_disks = u32::try_from(template_disks.max().unwrap_or(1)).unwrap_or(u32::MAX);
-        let name = &pool.facts.class;
+        let name = &pool.facts.node_class;
         let nominal = learned.nominal(name, class, instance_type, disks.min().unwrap_or(0));
         let is_tried = learned.is_tried_again(name, instance_type, self.tick.now);
         let nominal = (is_tried && !nominal.fits(&whole)).then_some(nominal);
         let mut nominal_parts: BTreeMap<Free, SiteSet> = BTreeMap::new();
         let mut parts: BTreeMap<Free, SiteSet> = BTreeMap::new();
         for (index, profile) in profiles.iter().enumerate() {
-            let name = &pool.facts.class;
+            let name = &pool.facts.node_class;
             let daemons = learned.daemons_on(name, instance_type, profile);
             let limits = learned.volume_limits(name, class, &profile.labels, template_disks);
             let free = Free::with(whole.clone(), Attachable::with(&limits), &daemons);

@@ -186,8 +186,8 @@ impl<'w> Planning<'w> {
         }
         let mut tried = false;
         loop {
-            let lacking = pool.facts.headroom.first_lacking(&free);
-            let purpose = match (count < pool.facts.min_nodes, &lacking) {
+            let lacking = pool.facts.headroom.resources().first_lacking(&free);
+            let purpose = match (count < pool.facts.limits.min_nodes, &lacking) {
                 (true, _) => Purpose::MinNodes,
                 (false, Some(_)) => Purpose::Headroom,
                 (false, None) => break,
@@ -355,7 +355,7 @@ fn why_infeasible(
     if let Some(why) = never_fits(tick, learned, pool, &need.spec) {
         return Some(why);
     }
-    let window = pool.facts.scale_up_stabilization;
+    let window = pool.facts.scale_up.stabilization_window.0;
     if window.is_positive() {
         let first = need
             .pods
@@ -422,7 +422,7 @@ fn learned_too_big(
         let size = offer.instance_type;
         // Its disk is the template's, if it has none of its own, and may be as large as one likes.
         let disk = u64::MAX;
-        let name = &pool.facts.class;
+        let name = &pool.facts.node_class;
         let (_, profile) = offer.looks().next()?;
         let daemons = shape::sum(learned.daemons_on(name, size, profile).into_iter());
         let nominal = learned.nominal(name, class, size, disk).minus(&daemons);
@@ -430,7 +430,7 @@ fn learned_too_big(
             return None;
         }
         let lack = spec.requests.first_lacking(&offer.free.resources)?;
-        let teacher = learned.teacher(&pool.facts.class, size, &lack.resource)?;
+        let teacher = learned.teacher(&pool.facts.node_class, size, &lack.resource)?;
         Some((size.name.clone(), lack, teacher))
     });
     let (instance_type, lack, teacher) = taught?;
@@ -440,7 +440,7 @@ fn learned_too_big(
         requested: lack.asked,
         offered: lack.offered.max(0),
         instance_type,
-        class: pool.facts.class.clone(),
+        class: pool.facts.node_class.clone(),
         node: teacher.node,
         since: teacher.since,
         again: teacher.again,
@@ -458,7 +458,7 @@ fn taken_by_daemons(
     resource: &Arc<str>,
 ) -> Option<Box<DaemonsWhy>> {
     let (_, profile) = offer.looks().next()?;
-    let sets = learned.daemon_sets_on(&pool.facts.class, offer.instance_type, profile);
+    let sets = learned.daemon_sets_on(&pool.facts.node_class, offer.instance_type, profile);
     let sets = sets.into_iter().map(|(key, spec)| {
         let asked = spec.requests.amount(resource);
         (key.clone(), asked)

@@ -144,7 +144,7 @@ impl<'w> Planning<'w> {
         let keeps_headroom = |node: &NodeView<'w>| {
             let row = row_of[node.index()].map(|index| &self.rows[index]);
             let pool = row.and_then(|row| row.pool);
-            pool.is_some_and(|pool| !pool.headroom.is_zero())
+            pool.is_some_and(|pool| !pool.headroom.resources().is_zero())
         };
         let attached = self.tick.world.attached();
         let (last, first): (Vec<_>, Vec<_>) = self.tick.world.nodes().partition(keeps_headroom);
@@ -287,7 +287,7 @@ impl<'w> Planning<'w> {
         let learned = &self.learned;
         let world = self.tick.world;
         let pool = world.pools().get(&entry.pool)?;
-        let class = world.classes().get(&pool.class)?;
+        let class = world.classes().get(&pool.node_class)?;
         let size = class.instance_types.iter().find(|size| {
             u64::from(size.cores) * 1000 == entry.milli_cores
                 && size.memory_bytes == entry.memory_bytes
@@ -305,11 +305,11 @@ impl<'w> Planning<'w> {
             &decoration,
         );
         let taints = shape::claim_taints(pool, &decoration);
-        let shown = learned.csi(&pool.class);
+        let shown = learned.csi(&pool.node_class);
         let profile = shape::profile(name, class, shown, labels, taints);
-        let limits = learned.volume_limits(&pool.class, class, &profile.labels, 1);
-        let daemons = learned.daemons_on(&pool.class, size, &profile);
-        let offered = learned.allocatable(&pool.class, class, size, entry.disk_bytes);
+        let limits = learned.volume_limits(&pool.node_class, class, &profile.labels, 1);
+        let daemons = learned.daemons_on(&pool.node_class, size, &profile);
+        let offered = learned.allocatable(&pool.node_class, class, size, entry.disk_bytes);
         let place = Place {
             profile,
             free: Free::with(offered, Attachable::with(&limits), &daemons),

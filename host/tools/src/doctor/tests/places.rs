@@ -221,7 +221,7 @@ impl Said {
         for trouble in &self.screen.troubles {
             // Nobody asks `explain` for a class that no pool uses.
             let mut pools = self.scene.world.pools().values();
-            let is_used = pools.any(|it| trouble.object == format!("NodeClass/{}", it.class));
+            let is_used = pools.any(|it| trouble.object == format!("NodeClass/{}", it.node_class));
             if trouble.object.starts_with("NodeClass/") && !is_used {
                 continue;
             }

@@ -228,7 +228,7 @@ impl About<'_> {
     fn objects(&self, subject: &Subject) -> BTreeSet<String> {
         let of_pool = |name: &PoolName| {
             let pool = self.world.pools().get(name);
-            let class = pool.map(|pool| named("NodeClass", &pool.class));
+            let class = pool.map(|pool| named("NodeClass", &pool.node_class));
             let clusters = self.world.clusters().keys();
             let clusters = clusters.filter(|it| pool.is_some_and(|pool| uses(pool, it)));
             let clusters = clusters.map(|it| named("ProxmoxCluster", it));

@@ -30,7 +30,7 @@ impl About<'_> {
         let machines = machines.count();
         let mut explanation = Explanation::new(format!(
             "NodePool {name} has {machines} of at most {} machines; kproxide launches {launches} and removes {}.",
-            pool.max_nodes,
+            pool.limits.max_nodes,
             removals.count(),
         ));
         let unusable = self.plan.report.unusable.iter();
@@ -48,9 +48,9 @@ impl About<'_> {
             explanation.rule("problem", problem);
             explanation.next(format!("mend spec.policies of NodePool {name}"));
         }
-        explanation.rule("nodeClass", pool.class.to_string());
+        explanation.rule("nodeClass", pool.node_class.to_string());
         explanation.rule("weight", pool.weight.to_string());
-        explanation.rule("minNodes", pool.min_nodes.to_string());
+        explanation.rule("minNodes", pool.limits.min_nodes.to_string());
         explanation.rule("paused", pool.paused.to_string());
         explanation.rule(
             "policy for the hypervisor",
@@ -58,7 +58,7 @@ impl About<'_> {
         );
         explanation.rule(
             "scaleUp.stabilizationWindow",
-            seconds(pool.scale_up_stabilization),
+            seconds(pool.scale_up.stabilization_window.0),
         );
         scale_down(pool, &mut explanation);
         for shape in &self.plan.report.pending {
@@ -88,9 +88,9 @@ impl About<'_> {
 pub(super) fn scale_down(pool: &PoolFacts, explanation: &mut Explanation) {
     let rules = &pool.scale_down;
     explanation.rule("scaleDown.enabled", rules.enabled.to_string());
-    explanation.rule("scaleDown.minNodeAge", seconds(rules.min_node_age));
-    explanation.rule("scaleDown.unneededTime", seconds(rules.unneeded_time));
-    explanation.rule("scaleDown.stabilization", seconds(rules.stabilization));
+    explanation.rule("scaleDown.minNodeAge", seconds(rules.min_node_age.0));
+    explanation.rule("scaleDown.unneededTime", seconds(rules.unneeded_time.0));
+    explanation.rule("scaleDown.stabilization", seconds(rules.stabilization.0));
     explanation.rule("scaleDown.budget", rules.budget.to_string());
     explanation.rule("scaleDown.loadHeadroom", rules.load_headroom.to_string());
 }

@@ -139,8 +139,8 @@ impl<'w> Planning<'w> {
                 Err(stuck) => return Kept::Stuck(stuck, Moment::Now),
                 Ok(moves) => self.snapshot.move_back(node, moves),
             }
-            if self.serving(&self.rows[index].claim.spec.pool) <= pool.min_nodes {
-                return Kept::MinNodes(pool.min_nodes);
+            if self.serving(&self.rows[index].claim.spec.pool) <= pool.limits.min_nodes {
+                return Kept::MinNodes(pool.limits.min_nodes);
             }
         }
         Kept::load_headroom(pool, Moment::Now)
@@ -152,11 +152,12 @@ impl<'w> Planning<'w> {
         index: usize,
         pool: &PoolFacts,
     ) -> Option<Kept> {
-        if pool.headroom.is_zero() {
+        let headroom = pool.headroom.resources();
+        if headroom.is_zero() {
             return None;
         }
         let free = self.free_in(&self.rows[index].claim.spec.pool);
-        pool.headroom.first_lacking(&free).map(Kept::PoolHeadroom)
+        headroom.first_lacking(&free).map(Kept::PoolHeadroom)
     }
 
     /// The claim's condition follows what was found.
@@ -194,10 +195,10 @@ impl<'w> Planning<'w> {
         let pool = row.pool?;
         let settings = &pool.scale_down;
         let unneeded_since = row.claim.status.since(Condition::Unneeded);
-        let old_at = later(node.facts.created, settings.min_node_age);
+        let old_at = later(node.facts.created, settings.min_node_age.0);
         let unneeded_at = later(
             unneeded_since.unwrap_or(self.tick.now),
-            settings.unneeded_time,
+            settings.unneeded_time.0,
         );
         let removal = Removal {
             reason: RemovalReason::Empty,
@@ -210,11 +211,11 @@ impl<'w> Planning<'w> {
         if let Err(hold) = may_remove(&mut self.tick, &self.ledger, &removal) {
             Some(Kept::Held(hold))
         } else if !self.tick.reached(old_at) {
-            Some(Kept::MinNodeAge(settings.min_node_age))
+            Some(Kept::MinNodeAge(settings.min_node_age.0))
         } else if stable_at.is_some_and(|moment| !self.tick.reached(moment)) {
             Some(Kept::Stabilization)
         } else if !self.tick.reached(unneeded_at) {
-            Some(Kept::UnneededTime(settings.unneeded_time))
+            Some(Kept::UnneededTime(settings.unneeded_time.0))
         } else {
             None
         }

@@ -123,7 +123,7 @@ impl Turns {
 
     /// What is held against what pods ask of Nodes: Nodes, machines to come, and one of each type of a pool on each hypervisor.
     pub(in crate::planning) fn nodes(world: &World) -> u64 {
-        let classes = world.pools().values().map(|pool| &pool.class);
+        let classes = world.pools().values().map(|pool| &pool.node_class);
         let classes = classes.filter_map(|class| world.classes().get(class));
         let types: usize = classes.map(|class| class.instance_types.len()).sum();
         let inventories = world.inventories().values();

@@ -201,7 +201,7 @@ pub(super) const GATES: [(&str, Gate); 41] = [
     ),
     (
         "minNodes",
-        Gate::Scene(|scene| scene.workers().min_nodes = 5),
+        Gate::Scene(|scene| scene.workers().limits.min_nodes = 5),
     ),
     (
         "minNodeAge",
@@ -219,7 +219,7 @@ pub(super) const GATES: [(&str, Gate); 41] = [
     (
         "unneededTime",
         Gate::Scene(|scene| {
-            scene.workers().scale_down.unneeded_time = jiff::SignedDuration::from_mins(1);
+            scene.workers().scale_down.unneeded_time = jiff::SignedDuration::from_mins(1).into();
         }),
     ),
     (

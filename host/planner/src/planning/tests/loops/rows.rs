@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn what_min_nodes_and_headroom_ask_for_is_made_ever_more_rarely_too() {
     let mut play = Play::new();
-    play.scene.workers().min_nodes = 3;
+    play.scene.workers().limits.min_nodes = 3;
     play.run(7200);
     assert_eq!(play.made.len(), 3, "they stand unused, as they should");
     // A machine is removed as empty all the same, by a policy or a mistake.

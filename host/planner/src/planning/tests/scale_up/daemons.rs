@@ -64,7 +64,7 @@ fn r38_daemon_sets_that_fill_a_machine_are_named() {
 fn r38_daemon_sets_that_leave_nothing_for_headroom_are_named() {
     let mut scene = Scene::default();
     daemon_set(&mut scene, "logs", "cpu=4");
-    scene.workers().headroom = amounts("cpu=1");
+    scene.workers().headroom = headroom("cpu=1");
     let plan = scene.plan();
     assert_eq!(plan.launches, []);
     assert_eq!(
