@@ -482,8 +482,8 @@ impl Autoscaler {
                     self.clusters.limit(
                         cluster,
                         Concurrency {
-                            per_storage: facts.clones_per_storage as usize,
-                            per_hypervisor: facts.clones_per_hypervisor as usize,
+                            per_storage: facts.concurrency.per_storage as usize,
+                            per_hypervisor: facts.concurrency.per_hypervisor as usize,
                         },
                     );
                 }

@@ -105,12 +105,12 @@ fn object(kind: usize, draw: &mut Draw<'_>) {
             };
             let (facts, connection) = cluster_facts(&spec);
             if facts.problem.is_none() {
-                let (first, last) = (facts.vmid_first.0, facts.vmid_last.0);
+                let (first, last) = (facts.vmid_range.first.0, facts.vmid_range.last.0);
                 assert!(first >= 100 && first <= last && !(first..=last).contains(&9999));
-                for factor in [facts.overcommit_cpu, facts.overcommit_memory] {
+                for factor in [facts.overcommit.cpu, facts.overcommit.memory] {
                     assert!(factor.is_finite() && factor > 0.0);
                 }
-                assert!(facts.clones_per_storage > 0 && facts.clones_per_hypervisor > 0);
+                assert!(facts.concurrency.per_storage > 0 && facts.concurrency.per_hypervisor > 0);
                 assert!(connection.is_some());
             }
         }
@@ -121,7 +121,7 @@ fn object(kind: usize, draw: &mut Draw<'_>) {
             let facts = class_facts(&spec);
             if facts.problem.is_none() {
                 let sized = |one: &kproxide_planner::facts::InstanceType| {
-                    one.cores > 0 && one.memory_bytes > 0
+                    one.cores > 0 && one.memory_bytes() > 0
                 };
                 assert!(facts.instance_types.iter().all(sized));
                 for range in facts.addresses.iter().flatten() {

@@ -105,7 +105,7 @@ impl Drive {
     /// Nobody knows what that is, so nothing of the guest's words may be shown. Says why.
     pub(super) fn join_script(&self) -> Result<String, String> {
         let class = self.surroundings.class.as_ref();
-        let Some(file) = class.and_then(|class| class.join_script.as_deref()) else {
+        let Some(file) = class.and_then(|class| class.join.script().map(|path| &**path)) else {
             return Ok(String::new());
         };
         match Script::read(&self.context.join_dir, Path::new(file)) {

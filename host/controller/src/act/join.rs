@@ -57,7 +57,7 @@ impl Drive {
     pub(super) async fn join(&self, proven: &Proven) -> Performed {
         let client = self.connected()?;
         let class = self.surroundings.class.as_ref();
-        let Some(file) = class.and_then(|class| class.join_script.as_deref()) else {
+        let Some(file) = class.and_then(|class| class.join.script().map(|path| &**path)) else {
             let text = "its class no longer joins through the guest agent";
             return Ok(failed(Failure::Retry, text));
         };
@@ -107,7 +107,7 @@ impl Actor {
     /// Why the join scripts of classes cannot be read, by their paths.
     pub fn join_problems(&self, world: &World) -> BTreeMap<Arc<str>, String> {
         let classes = world.classes().values();
-        let files = classes.filter_map(|class| class.join_script.clone());
+        let files = classes.filter_map(|class| class.join.script().cloned());
         let problem = |file: Arc<str>| {
             let read = Script::read(&self.context.join_dir, Path::new(&*file));
             Some((file, read.err()?))

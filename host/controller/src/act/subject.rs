@@ -102,12 +102,12 @@ impl Surroundings {
         let class = world.classes().get(&spec.class);
         let rules = class.map_or(&*defaults::CLASS, |class| class);
         let settings = Settings {
-            vmid_first: cluster.vmid_first,
-            vmid_last: cluster.vmid_last,
+            vmid_first: cluster.vmid_range.first,
+            vmid_last: cluster.vmid_range.last,
             pool: cluster.pool.clone(),
             timeouts: rules.timeouts,
-            join: rules.join,
-            keep_failed: rules.keep_failed,
+            join: rules.join.way(),
+            keep_failed: rules.join.keeps_failed(),
             provider_id: rules.provider_id,
             shutdown_timeout: context.rules.shutdown_timeout,
             quarantine: context.rules.quarantine,

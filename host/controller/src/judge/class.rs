@@ -60,7 +60,7 @@ pub(super) fn ready_of(name: &ClassName, facts: &ClassFacts, sight: &Sight<'_>) 
     if let Some(problem) = &facts.problem {
         return not_ready(&reasons::INVALID_SETTINGS, problem.clone());
     }
-    let join = facts.join_script.as_ref();
+    let join = facts.join.script();
     if let Some((file, problem)) = join.and_then(|file| Some((file, join_problems.get(file)?))) {
         return not_ready(
             &reasons::JOIN_FILE_MISSING,
@@ -102,7 +102,7 @@ pub(super) fn ready_of(name: &ClassName, facts: &ClassFacts, sight: &Sight<'_>) 
             None => Finding::ok(group, object(), places(facts, world, &clusters)),
         };
     }
-    let template = &facts.template;
+    let template = &facts.template.name;
     let is_named = |cluster: &&ClusterName| {
         let inventory = world.inventories().get(*cluster);
         let mut guests = inventory.into_iter().flat_map(|it| it.guests.values());
@@ -212,12 +212,16 @@ fn places(facts: &ClassFacts, world: &World, clusters: &[&ClusterName]) -> Strin
     let mut servers: Vec<&str> = Vec::new();
     for cluster in clusters {
         let inventory = world.inventories().get(*cluster);
-        let templates = inventory.and_then(|it| it.templates.get(&facts.template));
+        let templates = inventory.and_then(|it| it.templates.get(&facts.template.name));
         let whole = templates.into_iter().flatten();
         let whole = whole.filter(|template| template.problem.is_none());
         servers.extend(whole.map(|template| &*template.hypervisor));
     }
     servers.sort_unstable();
     servers.dedup();
-    format!("template {} is on {}", facts.template, servers.join(", "))
+    format!(
+        "template {} is on {}",
+        facts.template.name,
+        servers.join(", ")
+    )
 }

@@ -1,6 +1,6 @@
 //! ProxmoxCluster: reachable, the credentials, the Proxmox pool, the storages and the VMIDs.
 
-use kproxide_planner::facts::{ClusterFacts, InventoryFacts, Trouble};
+use kproxide_planner::facts::{ClusterFacts, InventoryFacts, Trouble, VmidRange};
 use kproxide_planner::ids::{ClusterName, StorageName, Vmid};
 use kproxide_planner::planning::{vmids_rested, vmids_used_up};
 use kproxide_planner::world::World;
@@ -45,13 +45,9 @@ pub(super) fn ready_of(
         return not_ready(&reasons::STORAGE_MISSING, &text);
     }
     if vmids_used_up(world, name) {
-        let ClusterFacts {
-            vmid_first,
-            vmid_last,
-            ..
-        } = facts;
+        let VmidRange { first, last } = facts.vmid_range;
         let anchors = world.ledger().into_iter().flat_map(|it| &it.anchors);
-        let range = *vmid_first..=*vmid_last;
+        let range = first..=last;
         let mut anchors =
             anchors.filter(|anchor| anchor.cluster == *name && range.contains(&anchor.vmid));
         let anchor = anchors.next().map_or_else(String::new, |anchor| {
@@ -63,22 +59,19 @@ pub(super) fn ready_of(
         let rested = vmids_rested(world, name, known.now);
         if rested > 0 {
             let text = format!(
-                "no VMID from {vmid_first} to {vmid_last} (spec.vmidRange) is free.{anchor} kproxide takes those again that have rested longest, at least an hour: {rested} of them now. Make the range larger"
+                "no VMID from {first} to {last} (spec.vmidRange) is free.{anchor} kproxide takes those again that have rested longest, at least an hour: {rested} of them now. Make the range larger"
             );
             let reason = &reasons::VMIDS_REUSED;
-            return Finding::warning(Group::Proxmox, object(), reason, text).typing(larger_range(
-                name,
-                *vmid_first,
-                *vmid_last,
-            ));
+            return Finding::warning(Group::Proxmox, object(), reason, text)
+                .typing(larger_range(name, first, last));
         }
         return not_ready(
             &reasons::VMIDS_USED_UP,
             &format!(
-                "each VMID from {vmid_first} to {vmid_last} (spec.vmidRange) is in use, or rests after its machine is gone.{anchor} Make the range larger, or wait: an hour after its machine is gone kproxide takes a VMID again, if no other is free. Since when each rests stands in `kubectl get ledger kproxide --output yaml` (spec.entries, since)"
+                "each VMID from {first} to {last} (spec.vmidRange) is in use, or rests after its machine is gone.{anchor} Make the range larger, or wait: an hour after its machine is gone kproxide takes a VMID again, if no other is free. Since when each rests stands in `kubectl get ledger kproxide --output yaml` (spec.entries, since)"
             ),
         )
-        .typing(larger_range(name, *vmid_first, *vmid_last));
+        .typing(larger_range(name, first, last));
     }
     Finding::ok(Group::Proxmox, object(), "")
 }
@@ -129,8 +122,8 @@ fn of_inventory(
 /// the user did not want it.
 fn unknown_hypervisor(cluster: &ClusterFacts, inventory: &InventoryFacts) -> Option<String> {
     let fields = [
-        ("hypervisors.include", &cluster.include),
-        ("hypervisors.exclude", &cluster.exclude),
+        ("hypervisors.include", &cluster.hypervisors.include),
+        ("hypervisors.exclude", &cluster.hypervisors.exclude),
     ];
     let named = fields
         .into_iter()
@@ -155,7 +148,7 @@ fn missing_storage(
 ) -> Option<String> {
     let classes = world.classes().iter();
     let mut wanted = classes.filter_map(|(class, facts)| {
-        let storage = facts.storage.as_ref()?;
+        let storage = facts.template.storage.as_ref()?;
         clusters_of(world, class)
             .contains(&name)
             .then_some((class, storage))

@@ -123,7 +123,7 @@ fn no_cloud_init(world: &World) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (name, class) in world.classes() {
         let inventories = world.inventories().values();
-        let templates = inventories.filter_map(|it| it.templates.get(&class.template));
+        let templates = inventories.filter_map(|it| it.templates.get(&class.template.name));
         let whole = templates.flatten().filter(|it| it.vmid.0 > 0);
         let has = |it: &TemplateFacts| it.disks.iter().any(|disk| disk.drive == Drive::CloudInit);
         for template in whole.filter(|it| !has(it)) {
@@ -226,10 +226,10 @@ fn larger_disks(world: &World) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (name, class) in world.classes() {
         let inventories = world.inventories().values();
-        let templates = inventories.filter_map(|it| it.templates.get(&class.template));
+        let templates = inventories.filter_map(|it| it.templates.get(&class.template.name));
         let largest = templates.flatten().map(TemplateFacts::boot_bytes).max();
         for size in &class.instance_types {
-            let (Some(asked), Some(largest)) = (size.disk_bytes, largest) else {
+            let (Some(asked), Some(largest)) = (size.disk_bytes(), largest) else {
                 continue;
             };
             if asked < largest {
@@ -237,7 +237,7 @@ fn larger_disks(world: &World) -> Vec<Finding> {
                     "the size {} asks for a disk of {} GiB, and template {} has one of {} GiB",
                     size.name,
                     asked >> 30,
-                    class.template,
+                    class.template.name,
                     largest.div_ceil(1 << 30)
                 );
                 let object = named("NodeClass", name);
@@ -300,7 +300,7 @@ fn taken_numbers(world: &World) -> Vec<Finding> {
         if vmids_used_up(world, name) {
             continue;
         }
-        let range = cluster.vmid_first..=cluster.vmid_last;
+        let range = cluster.vmid_range.first..=cluster.vmid_range.last;
         let foreign = inventory.guests.range(range);
         // Where spec.pool is mistyped, ours are in another pool.
         let known = known(world, name);
@@ -350,7 +350,7 @@ fn strangers(world: &World, sees_books: bool) -> Vec<Finding> {
         let of_pool = inventory.guests.iter().filter(|(vmid, guest)| {
             guest.pool.as_ref() == Some(&cluster.pool) && !guest.template && !known.contains(vmid)
         });
-        let range = cluster.vmid_first..=cluster.vmid_last;
+        let range = cluster.vmid_range.first..=cluster.vmid_range.last;
         let (perhaps, foreign): (Vec<_>, Vec<_>) =
             of_pool.partition(|(vmid, _)| !sees_books && range.contains(vmid));
         let shown = |guests: &[(&Vmid, &GuestFacts)]| {

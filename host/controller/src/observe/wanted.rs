@@ -63,7 +63,7 @@ pub fn wanted(world: &World) -> BTreeMap<ClusterName, Wanted> {
         let Some(class) = world.classes().get(&pool.node_class) else {
             continue;
         };
-        let template = (class.template.clone(), class.local_template);
+        let template = (class.template.name.clone(), class.template.is_local());
         let of_pool = world
             .clusters()
             .keys()
@@ -71,7 +71,7 @@ pub fn wanted(world: &World) -> BTreeMap<ClusterName, Wanted> {
         for cluster in of_pool {
             let wanted = all.entry(cluster.clone()).or_default();
             wanted.templates.insert(template.clone());
-            wanted.guest_exec |= class.join == Join::GuestExec;
+            wanted.guest_exec |= class.join.way() == Join::GuestExec;
         }
     }
     all

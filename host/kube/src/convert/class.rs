@@ -1,23 +1,20 @@
-//! NodeClass: what machines are made from, checked and in plain units.
+//! NodeClass: its specification is the planner's own type. What is here are rules, and what is read from `cloudInit`: addresses, and the
+//! settings that a claim records.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use jiff::SignedDuration;
 use kproxide_planner::facts::{
-    AddressRange, ClassFacts, CloudInit, CsiSetting, Existence, InstanceType, Join, MachineSpec,
-    Network, Timeouts, TopologyValue,
+    AddressRange, ClassFacts, ClassJoin, ClassSpec, CloneMode, CloudInit, CloudInitSpec, Existence,
+    InstanceType, IpPool, MachineSpec, Network, Template,
 };
-use kproxide_planner::ids::{Digest, InstanceTypeName, StorageName};
+use kproxide_planner::ids::Digest;
 use kproxide_planner::keys;
-use kproxide_planner::kubernetes::resources::Resources;
-use serde::Serialize;
 use serde_json::{Map, Value};
 use sha2::Digest as _;
 
+use super::Problems;
 use super::defaults::least_class;
-use super::{Problems, unsigned};
-use crate::crd::{self, CloneMode, IpPool, NodeClassSpec, TemplatePlacement};
 
 /// A failed machine takes room from others for so long at most.
 const LONGEST_KEPT: SignedDuration = SignedDuration::from_hours(7 * 24);
@@ -26,60 +23,54 @@ const LONGEST_KEPT: SignedDuration = SignedDuration::from_hours(7 * 24);
 pub fn class_facts(written: &Map<String, Value>) -> ClassFacts {
     let mut problems = Problems::default();
     problems.too_deep(written);
-    let spec: NodeClassSpec = problems.read(written, least_class());
-    let NodeClassSpec {
-        template,
-        instance_types,
-        arch,
-        os,
-        overhead,
-        cloud_init,
-        vm_options,
-        csi,
-        join,
-        tags,
-        provider_id,
-        timeouts,
-    } = &spec;
-    if template.clone == CloneMode::Linked && template.storage.is_some() {
+    let spec: ClassSpec = problems.read(written, least_class());
+    check(&spec, &mut problems);
+    let cloud_init = spec.cloud_init.as_ref();
+    let pool = cloud_init.and_then(|settings| settings.ip_pool.as_ref());
+    let (network, ranges) = pool.and_then(|pool| network(pool, &mut problems)).unzip();
+    let machine = MachineSpec {
+        cloud_init: cloud_init.map(|settings| settings_of(settings, network, &mut problems)),
+        vm_options: spec.vm_options.clone(),
+    };
+    ClassFacts {
+        digest: digest(&spec, &machine),
+        machine,
+        addresses: pool.map(|_| ranges.unwrap_or_default()),
+        // The status has them.
+        learned: Vec::new(),
+        problem: problems.text(),
+        // The metadata has it.
+        existence: Existence::default(),
+        spec,
+    }
+}
+
+/// What the schema cannot say, or an API server with an older schema did not.
+fn check(spec: &ClassSpec, problems: &mut Problems) {
+    let Template {
+        name,
+        clone,
+        storage,
+        ..
+    } = &spec.template;
+    if *clone == CloneMode::Linked && storage.is_some() {
         problems.add(
             "template.storage",
             "cannot be used with clone: linked, which stays on the template's storage; use clone: full, or leave storage out",
         );
     }
-    problems.label_value("spec.template.name", keys::TEMPLATE, &template.name);
-    check_sizes(instance_types, &mut problems);
-    let pool = cloud_init
-        .as_ref()
-        .and_then(|settings| settings.ip_pool.as_ref());
-    let (network, ranges) = pool.and_then(|pool| network(pool, &mut problems)).unzip();
-    let join_script = match (&join.template, &join.guest_exec) {
-        (Some(_), None) => None,
-        (None, Some(exec)) => Some(exec.command_secret_file.as_str().into()),
-        (Some(_), Some(_)) | (None, None) => {
-            problems.add("join", "set exactly one of template and guestExec");
-            None
-        }
-    };
-    let keep_failed = match &join.keep_failed {
-        Some(time) => problems.period("join.keepFailed", time),
-        None => SignedDuration::ZERO,
-    };
-    if keep_failed > LONGEST_KEPT {
+    problems.label_value("spec.template.name", keys::TEMPLATE, name);
+    check_sizes(&spec.instance_types, problems);
+    if spec.join.template.is_some() == spec.join.guest_exec.is_some() {
+        problems.add("join", "set exactly one of template and guestExec");
+    }
+    if spec.join.keeps_failed() > LONGEST_KEPT {
         problems.add(
             "join.keepFailed",
             "is longer than 7 days, which is the most",
         );
     }
-    let overhead_milli_cores = unsigned(problems.milli_cores("overhead.cpu", &overhead.cpu));
-    let overhead_memory_bytes = unsigned(problems.bytes("overhead.memory", &overhead.memory));
-    let timeouts = Timeouts {
-        clone: problems.period("timeouts.clone", &timeouts.clone),
-        provision: problems.period("timeouts.provision", &timeouts.provision),
-        agent: problems.period("timeouts.agent", &timeouts.agent),
-        join: problems.period("timeouts.join", &timeouts.join),
-    };
-    if let Some(cpu_type) = &vm_options.cpu_type {
+    if let Some(cpu_type) = &spec.vm_options.cpu_type {
         let is_inner = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
         if cpu_type.is_empty() || !cpu_type.chars().all(is_inner) {
             problems.add(
@@ -88,93 +79,9 @@ pub fn class_facts(written: &Map<String, Value>) -> ClassFacts {
             );
         }
     }
-    let csi = csi
-        .iter()
-        .map(|one| csi_setting(one, &mut problems))
-        .collect();
-    let cloud_init = cloud_init.as_ref();
-    let machine = MachineSpec {
-        cloud_init: cloud_init.map(|settings| settings_of(settings, network, &mut problems)),
-        vm_options: vm_options.clone(),
-    };
-    let joins = crd::Join {
-        keep_failed: None,
-        ..join.clone()
-    };
-    ClassFacts {
-        template: template.name.as_str().into(),
-        local_template: match template.placement {
-            TemplatePlacement::Local => true,
-            TemplatePlacement::Shared => false,
-        },
-        storage: template.storage.as_deref().map(StorageName::from),
-        linked: match template.clone {
-            CloneMode::Auto => None,
-            CloneMode::Linked => Some(true),
-            CloneMode::Full => Some(false),
-        },
-        instance_types: instance_types.iter().map(instance_type).collect(),
-        arch: match arch {
-            crd::Arch::Amd64 => "amd64".into(),
-            crd::Arch::Arm64 => "arm64".into(),
-        },
-        os: match os {
-            crd::Os::Linux => "linux".into(),
-        },
-        overhead_milli_cores,
-        overhead_memory_bytes,
-        addresses: pool.map(|_| ranges.unwrap_or_default()),
-        timeouts,
-        join: match join_script {
-            None => Join::Template,
-            Some(_) => Join::GuestExec,
-        },
-        join_script,
-        keep_failed,
-        tags: tags.clone(),
-        provider_id: *provider_id,
-        // Of what a machine shows: not of how long things may take, of sizes on offer (each claim records its own), of addresses on offer, or of tags.
-        digest: digest(&(template, arch, os, &joins, &machine)),
-        machine,
-        csi,
-        // The status has them.
-        learned: Vec::new(),
-        problem: problems.text(),
-        // The metadata has it.
-        existence: Existence::default(),
-    }
 }
 
-fn csi_setting(one: &crd::Csi, problems: &mut Problems) -> CsiSetting {
-    let crd::Csi {
-        driver,
-        limit,
-        capacity,
-        topology,
-    } = one;
-    let mut values = BTreeMap::new();
-    for (key, text) in topology {
-        let Some(value) = TopologyValue::read(text) else {
-            problems.add(
-                &format!("csi[{driver}].topology[{key}]"),
-                format_args!("{text:?} is none of node, hypervisor, cluster and =TEXT"),
-            );
-            continue;
-        };
-        values.insert(key.as_str().into(), value);
-    }
-    let field = format!("csi[{driver}].capacity");
-    CsiSetting {
-        driver: driver.as_str().into(),
-        topology: values,
-        limit: *limit,
-        capacity_bytes: capacity
-            .as_ref()
-            .map(|amount| unsigned(problems.bytes(&field, amount))),
-    }
-}
-
-fn check_sizes(instance_types: &[crd::InstanceType], problems: &mut Problems) {
+fn check_sizes(instance_types: &[InstanceType], problems: &mut Problems) {
     if instance_types.is_empty() {
         problems.add("instanceTypes", "is empty: give at least one size");
     }
@@ -194,35 +101,6 @@ fn check_sizes(instance_types: &[crd::InstanceType], problems: &mut Problems) {
                 format_args!("{:?} needs cores and memoryMiB above 0", one.name),
             );
         }
-    }
-}
-
-fn instance_type(one: &crd::InstanceType) -> InstanceType {
-    let crd::InstanceType {
-        name,
-        cores,
-        memory_mib,
-        disk_gib,
-        max_pods,
-        extended_resources,
-    } = one;
-    InstanceType {
-        name: InstanceTypeName::from(name.as_str()),
-        cores: *cores,
-        memory_bytes: u64::from(*memory_mib) << 20,
-        disk_bytes: disk_gib.map(|gib| u64::from(gib) << 30),
-        max_pods: *max_pods,
-        extended: Resources {
-            extended: extended_resources
-                .iter()
-                .filter(|(_, count)| **count > 0)
-                .map(|(name, count)| {
-                    let count = i64::try_from(*count).unwrap_or(i64::MAX);
-                    (name.as_str().into(), count)
-                })
-                .collect(),
-            ..Resources::default()
-        },
     }
 }
 
@@ -355,11 +233,11 @@ fn contains(network: IpAddr, prefix_length: u8, address: IpAddr) -> bool {
 }
 
 fn settings_of(
-    settings: &crd::CloudInit,
+    settings: &CloudInitSpec,
     network: Option<Network>,
     problems: &mut Problems,
 ) -> CloudInit {
-    let crd::CloudInit {
+    let CloudInitSpec {
         user,
         ssh_keys,
         dhcp,
@@ -395,14 +273,20 @@ fn nameservers(text: &str, problems: &mut Problems) -> Vec<IpAddr> {
     servers
 }
 
-fn digest(shown: &impl Serialize) -> Digest {
-    let shown = serde_json::to_vec(shown).expect("a specification is plain data");
+/// Of what a machine shows: not of how long things may take, of sizes on offer (each claim records its own), of addresses on offer, or of tags.
+fn digest(spec: &ClassSpec, machine: &MachineSpec) -> Digest {
+    let join = ClassJoin {
+        keep_failed: None,
+        ..spec.join.clone()
+    };
+    let shown = (&spec.template, spec.arch, spec.os, join, machine);
+    let shown = serde_json::to_vec(&shown).expect("a specification is plain data");
     Digest::from(kproxide_common::hex::hex(&sha2::Sha256::digest(shown)))
 }
 
 #[cfg(test)]
 mod tests {
-    use kproxide_planner::facts::ProviderId;
+    use kproxide_planner::facts::{Join, ProviderId};
     use serde_json::{Value, json};
 
     use super::*;
@@ -428,10 +312,10 @@ mod tests {
     fn a_template_and_a_size_are_enough() {
         let facts = read(|_| {});
         assert_eq!(facts.problem, None);
-        assert_eq!(facts.instance_types[0].memory_bytes, 8 << 30);
+        assert_eq!(facts.instance_types[0].memory_bytes(), 8 << 30);
         assert_eq!(facts.instance_types[0].max_pods, 110);
         assert_eq!(facts.timeouts.join.as_secs(), 600);
-        assert_eq!(facts.join, Join::Template);
+        assert_eq!(facts.join.way(), Join::Template);
         assert_eq!(facts.addresses, None);
         assert_eq!(facts.machine, MachineSpec::default());
         assert_eq!(facts.provider_id, ProviderId::Auto);
@@ -445,9 +329,8 @@ mod tests {
             spec["instanceTypes"][0]["extendedResources"] = offered;
         });
         assert_eq!(facts.problem, None);
-        let offered = &facts.instance_types[0].extended;
-        assert_eq!(offered.extended("hugepages-1Gi"), 8 << 30);
-        assert_eq!(offered.extended.len(), 1);
+        let offered: Vec<_> = facts.instance_types[0].extended().collect();
+        assert_eq!(offered, [(&"hugepages-1Gi".into(), 8 << 30)]);
     }
 
     #[test]
@@ -577,6 +460,11 @@ mod tests {
     fn the_digest_is_of_what_machines_show() {
         let digest = |change: fn(&mut Value)| read(change).digest;
         let base = digest(|_| {});
+        // Claims have recorded it.
+        assert_eq!(
+            base.as_str(),
+            "ce2b991f6b44d4339239f4d5483cd6d677471a181d587c1a50c2debef9f93dd9"
+        );
         assert_eq!(
             base,
             digest(|spec| spec["timeouts"] = json!({"join": "1m"}))

@@ -4,20 +4,18 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use kproxide_planner::facts::{ClusterFacts, Existence};
-use kproxide_planner::ids::Vmid;
+use kproxide_planner::facts::{
+    ClusterFacts, ClusterSpec, Concurrency, Existence, Overcommit, VmidRange,
+};
 use kproxide_planner::keys;
 use kproxide_planner::plan::question::{Attribute, AttributeValue, PROXMOX_SAYS};
 use kube::api::ObjectMeta;
 use serde_json::{Map, Value};
 
+use super::Problems;
 use super::defaults::least_cluster;
 use super::pod::annotation;
-use super::{Problems, unsigned};
-use crate::crd::{
-    ATTRIBUTE_BYTES_MAX, ATTRIBUTES_MAX, Concurrency, Hypervisors, Overcommit, ProxmoxClusterSpec,
-    Tls,
-};
+use crate::crd::{ATTRIBUTE_BYTES_MAX, ATTRIBUTES_MAX, ClusterSettings, Tls};
 use kproxide_common::labels::check_key;
 
 /// What the Proxmox adapter needs to reach one cluster; the planner has no use for it.
@@ -45,35 +43,38 @@ pub enum TrustSettings {
 pub fn cluster_facts(written: &Map<String, Value>) -> (ClusterFacts, Option<ClusterConnection>) {
     let mut problems = Problems::default();
     problems.too_deep(written);
-    let spec: ProxmoxClusterSpec = problems.read(written, least_cluster());
+    let mut spec: ClusterSpec = problems.read(written, least_cluster());
+    let settings: ClusterSettings = problems.read(written, least_cluster());
     let is_whole = problems.is_empty();
-    let ProxmoxClusterSpec {
-        endpoints,
-        tls,
-        credentials,
-        pool,
-        vmid_range,
-        hypervisors: Hypervisors { include, exclude },
-        min_available_cpu_cores,
-        min_available_memory_mb,
-        overcommit: Overcommit { cpu, memory },
-        system_reserved,
-        max_machines_per_hypervisor,
-        concurrency: Concurrency {
-            per_storage,
-            per_hypervisor,
-        },
-        hypervisor_attributes,
-    } = &spec;
-
-    let connection = connection(endpoints, tls.as_ref(), credentials, &mut problems);
+    let connection = connection(&settings, &mut problems);
     let connection = connection
         .filter(|_| is_whole)
         .map(|connection| ClusterConnection {
-            pool: pool.clone(),
+            pool: spec.pool.to_string(),
             ..connection
         });
-    let (first, last) = (vmid_range.first, vmid_range.last);
+    check(&spec, &mut problems);
+    let Concurrency {
+        per_storage,
+        per_hypervisor,
+    } = &mut spec.concurrency;
+    *per_storage = (*per_storage).max(1);
+    *per_hypervisor = (*per_hypervisor).max(1);
+    let facts = ClusterFacts {
+        spec,
+        hypervisor_attributes: attributes(&settings.hypervisor_attributes, &mut problems),
+        problem: problems.text(),
+        // The metadata has these.
+        off: Vec::new(),
+        existence: Existence::default(),
+    };
+    (facts, connection)
+}
+
+/// What the schema cannot say, or an API server with an older schema did not.
+fn check(spec: &ClusterSpec, problems: &mut Problems) {
+    let VmidRange { first, last } = spec.vmid_range;
+    let (first, last) = (first.0, last.0);
     if first < 100 {
         problems.add(
             "vmidRange.first",
@@ -94,49 +95,24 @@ pub fn cluster_facts(written: &Map<String, Value>) -> (ClusterFacts, Option<Clus
             ),
         );
     }
-    for (field, factor) in [("overcommit.cpu", *cpu), ("overcommit.memory", *memory)] {
+    let Overcommit { cpu, memory } = spec.overcommit;
+    for (field, factor) in [("overcommit.cpu", cpu), ("overcommit.memory", memory)] {
         if !(factor.is_finite() && factor > 0.0) {
             problems.add(field, format_args!("{factor} is not a factor above 0"));
         }
     }
-
-    let facts = ClusterFacts {
-        vmid_first: Vmid(first),
-        vmid_last: Vmid(last),
-        pool: pool.as_str().into(),
-        include: texts(include),
-        exclude: texts(exclude),
-        min_available_cpu_cores: (*min_available_cpu_cores).into(),
-        min_available_memory_bytes: u64::from(*min_available_memory_mb) << 20,
-        overcommit_cpu: *cpu,
-        overcommit_memory: *memory,
-        system_reserved_milli_cores: unsigned(
-            problems.milli_cores("systemReserved.cpu", &system_reserved.cpu),
-        ),
-        system_reserved_memory_bytes: unsigned(
-            problems.bytes("systemReserved.memory", &system_reserved.memory),
-        ),
-        max_machines_per_hypervisor: *max_machines_per_hypervisor,
-        clones_per_storage: (*per_storage).max(1),
-        clones_per_hypervisor: (*per_hypervisor).max(1),
-        hypervisor_attributes: attributes(hypervisor_attributes, &mut problems),
-        problem: problems.text(),
-        // The metadata has these.
-        off: Vec::new(),
-        existence: Existence::default(),
-    };
-    (facts, connection)
 }
 
 /// The volumes of proxmox-csi belong to a VM of this number that does not exist; a VM of it would own, and at its end delete, them all.
 const PROXMOX_CSI_VMID: u32 = 9999;
 
-fn connection(
-    endpoints: &[String],
-    tls: Option<&Tls>,
-    credentials: &str,
-    problems: &mut Problems,
-) -> Option<ClusterConnection> {
+fn connection(settings: &ClusterSettings, problems: &mut Problems) -> Option<ClusterConnection> {
+    let ClusterSettings {
+        endpoints,
+        tls,
+        credentials,
+        ..
+    } = settings;
     if endpoints.is_empty() {
         problems.add(
             "endpoints",
@@ -251,10 +227,6 @@ fn attribute(key: &str, value: &Value) -> Result<Attribute, String> {
     Ok(Attribute { key, value })
 }
 
-fn texts(list: &[String]) -> Vec<Arc<str>> {
-    list.iter().map(|text| text.as_str().into()).collect()
-}
-
 /// The names in the annotation `kproxide.dev/hypervisor-off`.
 pub(crate) fn hypervisors_off(meta: &ObjectMeta) -> Vec<Arc<str>> {
     let names = annotation(meta, keys::HYPERVISOR_OFF).unwrap_or_default();
@@ -290,9 +262,12 @@ mod tests {
         let (facts, connection) = read(|_| {});
         assert_eq!(facts.problem, None);
         assert_eq!(&*facts.pool, "kproxide");
-        assert_eq!((facts.overcommit_cpu, facts.overcommit_memory), (4.0, 1.0));
+        assert_eq!((facts.overcommit.cpu, facts.overcommit.memory), (4.0, 1.0));
         assert_eq!(
-            (facts.clones_per_storage, facts.clones_per_hypervisor),
+            (
+                facts.concurrency.per_storage,
+                facts.concurrency.per_hypervisor
+            ),
             (2, 3)
         );
         let connection = connection.unwrap();
@@ -317,9 +292,9 @@ mod tests {
             spec["systemReserved"] = json!({"cpu": "1500m", "memory": "2Gi"});
             spec["minAvailableMemoryMB"] = json!(512);
         });
-        assert_eq!(facts.system_reserved_milli_cores, 1500);
-        assert_eq!(facts.system_reserved_memory_bytes, 2 << 30);
-        assert_eq!(facts.min_available_memory_bytes, 512 << 20);
+        assert_eq!(facts.system_reserved.milli_cores(), 1500);
+        assert_eq!(facts.system_reserved.memory_bytes(), 2 << 30);
+        assert_eq!(facts.min_available_memory_bytes(), 512 << 20);
     }
 
     #[test]

@@ -49,7 +49,10 @@ mod tests {
         let timeouts = CLASS.timeouts;
         let seconds =
             [timeouts.provision, timeouts.agent, timeouts.join].map(|time| time.as_secs());
-        assert_eq!((seconds, CLASS.join), ([300, 180, 600], Join::Template));
+        assert_eq!(
+            (seconds, CLASS.join.way()),
+            ([300, 180, 600], Join::Template)
+        );
         assert_eq!(CLASS.provider_id, ProviderId::Auto);
     }
 }

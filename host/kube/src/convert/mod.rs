@@ -32,20 +32,17 @@ pub use storage::{
     volume_claim_facts, volume_facts,
 };
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use kproxide_planner::facts::{Existence, Labels};
 use kproxide_planner::ids::Uid;
 use kproxide_planner::keys;
-use kproxide_planner::kubernetes::quantity::Quantity;
 use kube::Resource;
 use kube::api::ObjectMeta;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::crd::{Amount, Period};
 use super::view::CustomView;
 use kproxide_common::labels::{check_key, check_value};
-use kproxide_planner::time::parse_period;
 
 /// Our records are unreadable: written by another version, or by hand. Nothing is done with them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -106,38 +103,6 @@ impl Problems {
     fn label_value(&mut self, path: &str, key: &str, name: &str) {
         if let Err(problem) = check_value("label", key, name) {
             self.0.push(format!("{path}: {problem}"));
-        }
-    }
-
-    /// 0 s if unreadable. Readers of the facts look at `problem` first.
-    fn period(&mut self, field: &str, period: &Period) -> SignedDuration {
-        parse_period(&period.0).unwrap_or_else(|problem| {
-            self.add(field, problem);
-            SignedDuration::ZERO
-        })
-    }
-
-    /// Thousandths of a core, rounded up.
-    fn milli_cores(&mut self, field: &str, amount: &Amount) -> i64 {
-        self.amount(field, amount).milli_up()
-    }
-
-    /// Bytes, rounded up.
-    fn bytes(&mut self, field: &str, amount: &Amount) -> i64 {
-        self.amount(field, amount).units_up()
-    }
-
-    fn amount(&mut self, field: &str, amount: &Amount) -> Quantity {
-        match amount.0.parse::<Quantity>() {
-            Ok(quantity) if quantity >= Quantity::default() => quantity,
-            Ok(_) => {
-                self.add(field, format_args!("{:?} is negative", amount.0));
-                Quantity::default()
-            }
-            Err(problem) => {
-                self.add(field, problem);
-                Quantity::default()
-            }
         }
     }
 

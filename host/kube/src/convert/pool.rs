@@ -84,7 +84,7 @@ fn check(spec: &PoolSpec, problems: &mut Problems) {
 fn is_late_enough(expire_after: Period, problems: &mut Problems) -> bool {
     let is_enough = expire_after.0 >= SignedDuration::from_hours(1);
     if !is_enough {
-        let age = format!("{expire_after}");
+        let age = expire_after.written();
         problems.add(
             "expireAfter",
             format_args!("{age:?} is less than 1h: write 1h or more"),

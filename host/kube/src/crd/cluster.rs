@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use kproxide_planner::facts::ClusterSpec;
 use kube::CustomResource;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::common::{CpuAndMemory, StatusCondition};
+use super::common::StatusCondition;
 
 /// Where machines may be made, how to get there, and what must stay free.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -43,6 +44,16 @@ use super::common::{CpuAndMemory, StatusCondition};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ProxmoxClusterSpec {
+    #[serde(flatten)]
+    pub(crate) cluster: ClusterSpec,
+    #[serde(flatten)]
+    pub(crate) settings: ClusterSettings,
+}
+
+/// What the planner's [`ClusterSpec`] lacks: how to reach the cluster, and what is JSON.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterSettings {
     /// Addresses of the API, such as `https://pve1.example:8006`, of 1 to 16 servers. When one does not answer,
     /// kproxide asks the next.
     #[schemars(
@@ -61,39 +72,6 @@ pub struct ProxmoxClusterSpec {
         length(max = 253)
     )]
     pub credentials: String,
-    /// The Proxmox pool for kproxide's VMs. It must exist. It should hold nothing but these VMs and their templates.
-    #[serde(default = "default_pool")]
-    #[schemars(
-        regex(pattern = "^[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+){0,2}$"),
-        length(max = 128)
-    )]
-    pub pool: String,
-    /// VMIDs for kproxide's VMs. Nothing else should use them.
-    pub vmid_range: VmidRange,
-    /// Which hypervisors kproxide may use.
-    #[serde(default)]
-    pub hypervisors: Hypervisors,
-    /// A hypervisor with fewer idle cores than this gets no new machine.
-    #[serde(default)]
-    pub min_available_cpu_cores: u32,
-    /// A hypervisor with less free memory than this, in MiB, gets no new machine.
-    #[serde(default, rename = "minAvailableMemoryMB")]
-    #[schemars(range(max = 1073741824))]
-    pub min_available_memory_mb: u32,
-    /// How much a hypervisor may promise its VMs, as a multiple of what it has. Other people's VMs count too.
-    #[serde(default)]
-    pub overcommit: Overcommit,
-    /// What each hypervisor keeps for Proxmox itself. VMs that the token cannot see count only with the memory that
-    /// they use right now: reserve the rest here.
-    #[serde(default)]
-    pub system_reserved: CpuAndMemory,
-    /// At most this many of kproxide's machines on one hypervisor. Not given: no limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 10000))]
-    pub max_machines_per_hypervisor: Option<u32>,
-    /// How many clones may run at once.
-    #[serde(default)]
-    pub concurrency: Concurrency,
     /// What you say of each hypervisor to policies, such as `pve1: {rack: a, power: 300}`: by its name in Proxmox, at
     /// most 32 keys, each like the key of a label, with a text of at most 256 bytes, a number, true or false.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -124,10 +102,6 @@ fn hypervisor_attributes(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-fn default_pool() -> String {
-    "kproxide".to_owned()
-}
-
 /// Which certificates of Proxmox kproxide trusts. Set exactly one of the three.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -150,78 +124,6 @@ pub struct Tls {
     /// Do not verify the certificate. This is insecure: a server in between can take over the cluster. For tests only.
     #[serde(default)]
     pub insecure_skip_verify: bool,
-}
-
-/// A range of VMIDs, both ends included.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = [
-    { "rule": "self.first <= self.last", "message": "vmidRange.first must not be larger than vmidRange.last" },
-    { "rule": "self.last < 9999 || self.first > 9999",
-      "message": "vmidRange must not hold 9999: the volumes of proxmox-csi carry that number. End it at 9998 or begin it at 10000" }
-]))]
-pub struct VmidRange {
-    /// The first VMID, such as 20000.
-    #[schemars(range(min = 100, max = 999999999))]
-    pub first: u32,
-    /// The last VMID, such as 20999.
-    #[schemars(range(min = 100, max = 999999999))]
-    pub last: u32,
-}
-
-/// Which hypervisors kproxide may use, by the names that Proxmox shows.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Hypervisors {
-    /// kproxide uses only these. Empty: all.
-    #[schemars(length(max = 256), inner(length(min = 1, max = 253)))]
-    pub include: Vec<String>,
-    /// kproxide does not use these, even if `include` names them.
-    #[schemars(length(max = 256), inner(length(min = 1, max = 253)))]
-    pub exclude: Vec<String>,
-}
-
-/// How much a hypervisor may promise its VMs, as a multiple of what it has.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Overcommit {
-    /// Of its CPU threads. 4 means: on a server with 16 threads, VMs have at most 64 cores together.
-    #[schemars(range(min = 0.1, max = 100.0))]
-    pub cpu: f64,
-    /// Of its memory. 1 means: not more than it has.
-    #[schemars(range(min = 0.1, max = 10.0))]
-    pub memory: f64,
-}
-
-impl Default for Overcommit {
-    fn default() -> Self {
-        Self {
-            cpu: 4.0,
-            memory: 1.0,
-        }
-    }
-}
-
-/// How many clones may run at once.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Concurrency {
-    /// At most this many clones at once from one storage, 1 to 64. In Proxmox, clones of one storage wait for each
-    /// other.
-    #[schemars(range(min = 1, max = 64))]
-    pub per_storage: u32,
-    /// At most this many clones at once on one hypervisor, 1 to 64.
-    #[schemars(range(min = 1, max = 64))]
-    pub per_hypervisor: u32,
-}
-
-impl Default for Concurrency {
-    fn default() -> Self {
-        Self {
-            per_storage: 2,
-            per_hypervisor: 3,
-        }
-    }
 }
 
 /// What kproxide last saw of the cluster. It writes this only when something has changed.

@@ -45,8 +45,8 @@ fn scene() -> Scene {
     scene.inventory.hypervisors = (0..HYPERVISORS)
         .map(|index| (format!("pve{index:02}").into(), hypervisor(512, 1024)))
         .collect();
-    scene.cluster.overcommit_cpu = 1.0;
-    scene.cluster.vmid_last = Vmid(2999);
+    scene.cluster.overcommit.cpu = 1.0;
+    scene.cluster.vmid_range.last = Vmid(2999);
     scene.class.instance_types = vec![instance_type("large", 10, 20)];
     scene.workers().limits.max_nodes = 2 * MACHINES as u32;
     scene.pending("burst", PODS, spec("cpu=200m memory=400Mi"));

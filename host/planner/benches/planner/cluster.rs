@@ -162,8 +162,8 @@ fn scene(size: &Size) -> Scene {
     scene.inventory.hypervisors = (0..hypervisors)
         .map(|index| (hypervisor_name(index).into(), hypervisor(256, 512)))
         .collect();
-    scene.cluster.overcommit_cpu = 1.0;
-    scene.cluster.vmid_last = Vmid(20_000);
+    scene.cluster.overcommit.cpu = 1.0;
+    scene.cluster.vmid_range.last = Vmid(20_000);
     scene.workers().limits.max_nodes = 2 * size.nodes as u32;
     for index in 0..size.nodes {
         let name = name("node", index);

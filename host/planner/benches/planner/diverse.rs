@@ -54,7 +54,7 @@ fn scene(pods: usize) -> Scene {
     scene.inventory.hypervisors = ["z1", "z2", "z3"]
         .map(|zone| (zone.into(), hypervisor(4_000_000, 8_000_000)))
         .into();
-    scene.cluster.vmid_last = Vmid(999_999);
+    scene.cluster.vmid_range.last = Vmid(999_999);
     scene.class.instance_types = (1..=TYPES)
         .map(|cores| InstanceType {
             max_pods: 10 * cores,

@@ -29,8 +29,8 @@ fn scene() -> Scene {
     scene.inventory.hypervisors = (0..20)
         .map(|index| (format!("pve{index:02}").into(), hypervisor(512, 1024)))
         .collect();
-    scene.cluster.overcommit_cpu = 1.0;
-    scene.cluster.vmid_last = Vmid(9_999);
+    scene.cluster.overcommit.cpu = 1.0;
+    scene.cluster.vmid_range.last = Vmid(9_999);
     scene.class.instance_types = vec![instance_type("small", 1, 2)];
     let workers = scene.workers();
     workers.limits.max_nodes = 3_000;

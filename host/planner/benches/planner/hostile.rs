@@ -72,7 +72,7 @@ fn measure(group: &mut BenchmarkGroup<'_, WallTime>, name: String, fill: &dyn Fn
         workers.limits.memory_mib = None;
         let large = hypervisor(4_000_000, 8_000_000);
         scene.inventory.hypervisors = [("alpha".into(), large)].into();
-        scene.cluster.vmid_last = Vmid(999_999);
+        scene.cluster.vmid_range.last = Vmid(999_999);
         fill(&mut scene);
         // More than is left on any Node.
         let pod = pending_pod(spec("cpu=2 memory=100Mi"));

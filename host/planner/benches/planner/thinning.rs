@@ -31,7 +31,7 @@ fn scene() -> Scene {
     scene.inventory.hypervisors = (0..40)
         .map(|index| (format!("pve{index:02}").into(), hypervisor(512, 1024)))
         .collect();
-    scene.cluster.vmid_last = Vmid(20_000);
+    scene.cluster.vmid_range.last = Vmid(20_000);
     scene.class.instance_types = vec![instance_type("large", 10, 20)];
     let pool = scene.workers();
     pool.limits.max_nodes = NODES as u32;

@@ -84,7 +84,7 @@ pub fn kept(
     rows.retain(|row| {
         let mut types = class.instance_types.iter();
         let is_offered = types.any(|one| {
-            (&one.name, one.cores, one.memory_bytes)
+            (&one.name, one.cores, one.memory_bytes())
                 == (&row.instance_type, row.cores, row.memory_bytes)
         });
         class.problem.is_some() || (is_offered && row.settings == class.digest)

@@ -429,7 +429,7 @@ fn template_violation(world: &World, launch: &Launch) -> Option<Violation> {
     let inventory = world.inventories().get(&spec.cluster);
     let named = class
         .zip(inventory)
-        .and_then(|(class, inventory)| inventory.templates.get(&class.template));
+        .and_then(|(class, inventory)| inventory.templates.get(&class.template.name));
     let is_source = |template: &TemplateFacts| {
         let clone = spec.clone.as_ref();
         clone.is_some_and(|clone| {
@@ -448,7 +448,7 @@ fn number_violation(world: &World, tally: &Tally, launch: &Launch) -> Option<Vio
         .inventories()
         .get(cluster)
         .is_some_and(|inventory| inventory.guests.contains_key(&vmid));
-    if vmid < facts.vmid_first || vmid > facts.vmid_last || vmid.0 == FORBIDDEN_VMID {
+    if !facts.has_in_range(vmid) || vmid.0 == FORBIDDEN_VMID {
         Some(Violation::NumberOutOfRange(vmid))
     } else if tally.numbers.get(&key).is_some_and(|held| *held > 1)
         || tally.claimed_numbers.contains(&key)
@@ -502,8 +502,9 @@ fn hypervisor_violation(world: &World, tally: &Tally, launch: &Launch) -> Option
     let Some(facts) = inventory.hypervisors.get(&spec.hypervisor) else {
         return refused("it does not exist");
     };
-    let is_included = cluster.include.is_empty() || cluster.include.contains(&spec.hypervisor);
-    if !is_included || cluster.exclude.contains(&spec.hypervisor) {
+    let is_included = cluster.hypervisors.include.is_empty()
+        || cluster.hypervisors.include.contains(&spec.hypervisor);
+    if !is_included || cluster.hypervisors.exclude.contains(&spec.hypervisor) {
         return refused("the operator excluded it");
     }
     if !facts.online || facts.maintenance {
@@ -511,7 +512,8 @@ fn hypervisor_violation(world: &World, tally: &Tally, launch: &Launch) -> Option
     }
     let idle = (f64::from(facts.threads) * (1.0 - facts.cpu_usage)).floor();
     let free = facts.memory_bytes.saturating_sub(facts.memory_used_bytes);
-    if idle < cluster.min_available_cpu_cores as f64 || free < cluster.min_available_memory_bytes {
+    if idle < cluster.min_available_cpu_cores as f64 || free < cluster.min_available_memory_bytes()
+    {
         return refused("it does not meet the cluster's minimums");
     }
     if let Some(storage) = &spec.storage
@@ -542,14 +544,14 @@ fn room_violation(
     let cores = (u128::from(facts.committed_threads) * 1000)
         .saturating_sub(in_flight.listed_milli_cores)
         + in_flight.sum.milli_cores
-        + u128::from(cluster.system_reserved_milli_cores);
+        + u128::from(cluster.system_reserved.milli_cores());
     let memory = u128::from(facts.committed_memory_bytes)
         .saturating_sub(in_flight.listed_memory_bytes)
         .max(u128::from(facts.memory_used_bytes))
         + in_flight.sum.memory_bytes
-        + u128::from(cluster.system_reserved_memory_bytes);
-    let all_cores = f64::from(facts.threads) * 1000.0 * cluster.overcommit_cpu;
-    let all_memory = facts.memory_bytes as f64 * cluster.overcommit_memory;
+        + u128::from(cluster.system_reserved.memory_bytes());
+    let all_cores = f64::from(facts.threads) * 1000.0 * cluster.overcommit.cpu;
+    let all_memory = facts.memory_bytes as f64 * cluster.overcommit.memory;
     let has_room = cores as f64 <= all_cores && memory as f64 <= all_memory;
     (!has_room).then_some(Violation::NoRoom)
 }

@@ -29,7 +29,7 @@ pub fn suspects(world: &World) -> BTreeMap<(ClusterName, Vmid), Option<Arc<str>>
         let Some(inventory) = inventory.filter(|inventory| inventory.reachable) else {
             continue;
         };
-        let range = cluster.vmid_first..=cluster.vmid_last;
+        let range = cluster.vmid_range.first..=cluster.vmid_range.last;
         for (vmid, guest) in &inventory.guests {
             let may_be_machine = range.contains(vmid) && !named.contains(&(name, *vmid));
             let answers = inventory.answers(&guest.hypervisor);

@@ -101,7 +101,7 @@ fn launches_are_held_against_every_limit() {
         "the ownership key is missing",
     );
     check(
-        |scene, _| scene.cluster.vmid_first = Vmid(2000),
+        |scene, _| scene.cluster.vmid_range.first = Vmid(2000),
         "VMID 1001 is outside the cluster's range",
     );
 }
@@ -128,7 +128,7 @@ fn f47_f85_launches_are_held_against_their_hypervisor() {
         "its hypervisor cannot take it: its storage is not active",
     );
     check(
-        |scene, _| scene.cluster.include = vec!["none".into()],
+        |scene, _| scene.cluster.hypervisors.include = vec!["none".into()],
         "its hypervisor cannot take it: the operator excluded it",
     );
     check(

@@ -33,7 +33,7 @@ pub(super) fn failed_launch(
 pub(super) fn too_late(subject: &Subject<'_>, what: &str, now: Timestamp) -> Step {
     let mut message = format!(
         "the VM was not running on {} within {:#} (timeouts.provision). kproxide was waiting for {what}",
-        subject.claim.spec.hypervisor, subject.settings.timeouts.provision
+        subject.claim.spec.hypervisor, subject.settings.timeouts.provision.0
     );
     if let Some(error) = subject.status().start_error() {
         message.push_str(&format!(". The last error: {error}"));
@@ -42,7 +42,7 @@ pub(super) fn too_late(subject: &Subject<'_>, what: &str, now: Timestamp) -> Ste
 }
 
 pub(super) fn clone_too_late(subject: &Subject<'_>, now: Timestamp) -> Step {
-    let limit = subject.settings.timeouts.clone;
+    let limit = subject.settings.timeouts.clone.0;
     let message = format!(
         "the clone on {} did not end within {limit:#} (timeouts.clone of the NodeClass). If the copy needs longer, raise it",
         subject.claim.spec.hypervisor

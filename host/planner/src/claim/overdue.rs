@@ -24,7 +24,7 @@ pub(super) fn overdue(
     why: &str,
     now: Timestamp,
 ) -> Step {
-    let limit = subject.settings.timeouts.join;
+    let limit = subject.settings.timeouts.join.0;
     let message = format!("{why}, {limit:#} after the start of its machine");
     // Only after this record kproxide lists the Node's pods. A fresh list for every look would be expensive.
     if !is_overdue(subject) {
@@ -76,7 +76,7 @@ pub(super) fn is_broken(subject: &Subject<'_>, observed: &Observed, now: Timesta
 pub(super) fn broken(subject: &Subject<'_>, kind: Condition, now: Timestamp) -> Step {
     let message = format!(
         "its Node was not Ready {:#} after the machine's start, and has not been Ready for {:#} (repairAfter)",
-        subject.settings.timeouts.join, subject.pool.repair_after.0
+        subject.settings.timeouts.join.0, subject.pool.repair_after.0
     );
     fail(kind, NOT_READY, message, now)
 }

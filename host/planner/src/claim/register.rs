@@ -29,7 +29,7 @@ pub(super) fn launched(subject: &Subject<'_>, observed: &Observed, now: Timestam
     if observed.node == Some(NodeLook::Absent) && now >= subject.join_deadline() {
         let message = format!(
             "no Node joined within {:#} of its start (timeouts.join)",
-            subject.settings.timeouts.join,
+            subject.settings.timeouts.join.0,
         );
         // Only after this record kproxide asks the guest, which takes a worker of Proxmox some seconds.
         if !is_overdue(subject) {
@@ -261,7 +261,7 @@ fn join(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
                 "AgentTimeout",
                 format!(
                     "the guest agent did not answer within {:#}: {why}",
-                    subject.settings.timeouts.agent
+                    subject.settings.timeouts.agent.0
                 ),
                 now,
             )

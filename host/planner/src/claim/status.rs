@@ -24,13 +24,13 @@ impl ClaimFacts {
         let cloned = conditions.find(|c| c.kind == Condition::Launched && !c.status);
         let began = cloned.map(|cloned| cloned.since);
         let began = began.or(self.status.since(Condition::Reserved));
-        later(began.unwrap_or(self.created), timeouts.provision)
+        later(began.unwrap_or(self.created), timeouts.provision.0)
     }
 
     /// By when the task of its clone must have ended.
     pub(crate) fn clone_deadline(&self, timeouts: &Timeouts) -> Timestamp {
         let began = self.status.since(Condition::Reserved);
-        let limit = timeouts.clone.max(timeouts.provision);
+        let limit = timeouts.clone.max(timeouts.provision).0;
         later(began.unwrap_or(self.created), limit)
     }
 

@@ -157,13 +157,13 @@ impl<'a> Subject<'a> {
 
     /// By when the guest agent must have answered.
     pub(super) fn agent_deadline(&self) -> Timestamp {
-        self.after(self.status().started_at, self.settings.timeouts.agent)
+        self.after(self.status().started_at, self.settings.timeouts.agent.0)
     }
 
     /// By when its Node must be Ready. A restart starts this time anew, but not without end for a machine that never
     /// stays up.
     pub(super) fn join_deadline(&self) -> Timestamp {
-        let limit = self.settings.timeouts.join;
+        let limit = self.settings.timeouts.join.0;
         let deadline = later(self.started_at(), limit);
         match self.status().since(Condition::Launched) {
             Some(first) => deadline.min(later(later(first, limit), limit)),

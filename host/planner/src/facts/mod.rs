@@ -1,6 +1,6 @@
 //! Facts: what the shell tells the planner about the world, already converted and checked at the edge.
 //!
-//! Plain data without behaviour. Kubernetes' side is in [`kubernetes`] and [`storage`], the operator's objects in [`objects`], our own
+//! Plain data without behaviour. Kubernetes' side is in [`kubernetes`] and [`storage`], the operator's objects in [`pool`], [`class`] and [`cluster`], our own
 //! records in [`claim`] and [`ledger`] (in the words of [`record`]), Proxmox's side in [`proxmox`]. Everything that
 //! changes arrives as a [`Delta`].
 
@@ -9,12 +9,13 @@ pub(crate) mod removal;
 
 mod attributes;
 mod claim;
+mod class;
+mod cluster;
 mod existence;
 mod kubernetes;
 mod learned;
 mod ledger;
 mod machine;
-mod objects;
 mod policies;
 mod pool;
 mod proxmox;
@@ -31,12 +32,13 @@ use serde::{Deserialize, Serialize};
 
 pub use attributes::*;
 pub use claim::*;
+pub use class::*;
+pub use cluster::*;
 pub use existence::*;
 pub use kubernetes::*;
 pub use learned::*;
 pub use ledger::*;
 pub use machine::*;
-pub use objects::*;
 pub use policies::*;
 pub use pool::*;
 pub use proxmox::*;

@@ -1,6 +1,5 @@
 //! Lengths of time and amounts as people write them in specifications. One that cannot be read is an error that names the text and the fix.
 
-use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -19,6 +18,12 @@ impl Period {
     pub const fn minutes(minutes: i64) -> Self {
         Self(SignedDuration::from_mins(minutes))
     }
+
+    /// As people write it, such as `1h30m`.
+    pub fn written(self) -> String {
+        let printer = SpanPrinter::new().spacing(Spacing::None);
+        printer.duration_to_string(&self.0)
+    }
 }
 
 impl From<SignedDuration> for Period {
@@ -35,16 +40,9 @@ impl Deref for Period {
     }
 }
 
-impl fmt::Display for Period {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let printer = SpanPrinter::new().spacing(Spacing::None);
-        f.write_str(&printer.duration_to_string(&self.0))
-    }
-}
-
 impl Serialize for Period {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        serializer.serialize_str(&self.written())
     }
 }
 
@@ -74,6 +72,10 @@ impl Amount {
         Ok(Self { written, amount })
     }
 
+    pub fn mib(mib: u32) -> Self {
+        Self::read(&format!("{mib}Mi")).expect("a number and a unit")
+    }
+
     /// Thousandths, rounded up.
     pub fn milli_up(&self) -> i64 {
         self.amount.milli_up()
@@ -82,6 +84,20 @@ impl Amount {
     /// Whole units, rounded up.
     pub fn units_up(&self) -> i64 {
         self.amount.units_up()
+    }
+
+    /// The same, of what cannot be less than none.
+    pub fn bytes(&self) -> u64 {
+        self.units_up().unsigned_abs()
+    }
+}
+
+impl Default for Amount {
+    fn default() -> Self {
+        Self {
+            written: "0".into(),
+            amount: Quantity::default(),
+        }
     }
 }
 
@@ -111,6 +127,27 @@ impl<'de> Deserialize<'de> for Amount {
             Written::Fraction(number) => number.to_string(),
         };
         Self::read(&text).map_err(de::Error::custom)
+    }
+}
+
+/// Amounts of CPU and memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct CpuAndMemory {
+    /// CPU, such as `500m` or `2`.
+    pub cpu: Amount,
+    /// Memory, such as `512Mi`.
+    pub memory: Amount,
+}
+
+impl CpuAndMemory {
+    pub fn milli_cores(&self) -> u64 {
+        self.cpu.milli_up().unsigned_abs()
+    }
+
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory.bytes()
     }
 }
 
@@ -170,8 +207,8 @@ mod tests {
             let back: Period = serde_json::from_value(written.clone()).unwrap();
             assert_eq!(back, period, "{written}");
         }
-        assert_eq!(Period::minutes(15).to_string(), "15m");
-        assert_eq!(Period::default().to_string(), "0s");
+        assert_eq!(Period::minutes(15).written(), "15m");
+        assert_eq!(Period::default().written(), "0s");
         let soon = serde_json::from_value::<Period>(json!("soon")).unwrap_err();
         let expected = "\"soon\" is not a length of time: write it like 10s";
         assert!(soon.to_string().starts_with(expected), "{soon}");

@@ -171,7 +171,7 @@ impl Turn<'_> {
                 Sight::Absent => {
                     let free = self.free_number(None);
                     // Without a free VMID there can be no anchor. Removals go on as usual, and free a VMID.
-                    let mut row = self.first(free.unwrap_or(self.cluster.vmid_last));
+                    let mut row = self.first(free.unwrap_or(self.cluster.vmid_range.last));
                     if free.is_some() {
                         // If there are machines already, there may be a copy that knows them and has no anchor either.
                         // So watch first.
@@ -278,7 +278,7 @@ impl Turn<'_> {
                 self.name, stripped.len(), self.cluster.pool, stripped.join(", ")
             ));
         }
-        let range = self.cluster.vmid_first..=self.cluster.vmid_last;
+        let range = self.cluster.vmid_range.first..=self.cluster.vmid_range.last;
         let is_used = used_numbers(self.world, self.ledger, self.name).contains(&row.vmid.0);
         let looks = self.world.orphans().get(self.name);
         let is_looked_at = looks.is_some_and(|looks| looks.contains_key(&row.vmid));
@@ -323,7 +323,7 @@ impl Turn<'_> {
         guests
             .filter(|(vmid, guest)| {
                 let is_in_range =
-                    (self.cluster.vmid_first..=self.cluster.vmid_last).contains(*vmid);
+                    (self.cluster.vmid_range.first..=self.cluster.vmid_range.last).contains(*vmid);
                 let look = looks.and_then(|looks| looks.get(*vmid));
                 is_in_range
                     && is_named(guest)
@@ -404,14 +404,8 @@ impl Turn<'_> {
     fn make(&mut self, row: &Anchor) -> Option<Arc<str>> {
         let inventory = self.world.inventories().get(self.name);
         let hypervisors = inventory.into_iter().flat_map(|it| &it.hypervisors);
-        let ClusterFacts {
-            include, exclude, ..
-        } = self.cluster;
         let fit = hypervisors.filter(|(name, facts)| {
-            facts.online
-                && !facts.maintenance
-                && !exclude.contains(name)
-                && (include.is_empty() || include.contains(name))
+            facts.online && !facts.maintenance && !self.cluster.excludes(name)
         });
         let fit: Vec<_> = fit.map(|(name, _)| name.clone()).collect();
         self.review.wake_at.push(later(row.at, MOVE));
@@ -461,7 +455,10 @@ impl Turn<'_> {
     fn free_number(&mut self, taken: Option<Vmid>) -> Option<Vmid> {
         let used = used_numbers(self.world, self.ledger, self.name);
         let looks = self.world.orphans().get(self.name);
-        let (first, last) = (self.cluster.vmid_first.0, self.cluster.vmid_last.0);
+        let (first, last) = (
+            self.cluster.vmid_range.first.0,
+            self.cluster.vmid_range.last.0,
+        );
         let free = (first..=last).rev().map(Vmid).filter(|vmid| {
             let is_seen = looks.is_some_and(|looks| looks.contains_key(vmid));
             !used.contains(&vmid.0) && (Some(*vmid) == taken || !is_seen)

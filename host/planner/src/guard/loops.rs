@@ -185,7 +185,7 @@ pub(crate) fn settings(world: &World, pool: &PoolName) -> Digest {
         format!("{class_alone:?}").hash(&mut hasher);
         for (name, inventory) in world.inventories() {
             if facts.clusters.is_empty() || facts.clusters.contains(name) {
-                let templates = inventory.templates.get(&class.template);
+                let templates = inventory.templates.get(&class.template.name);
                 for template in templates.into_iter().flatten() {
                     template.digest.hash(&mut hasher);
                 }

@@ -64,7 +64,7 @@ impl Scripts {
 
 pub(super) async fn check(sources: &Sources, world: &World) -> Vec<Finding> {
     let checks = world.classes().iter().map(async |(name, class)| {
-        let Some(file) = &class.join_script else {
+        let Some(file) = class.join.script() else {
             return Vec::new();
         };
         // That it cannot be read is the class's own finding.

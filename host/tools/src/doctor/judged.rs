@@ -73,7 +73,7 @@ fn is_shown(finding: &Finding) -> bool {
 /// Why join scripts cannot be read, if they can be looked for here.
 fn join_problems(sources: &Sources, world: &World) -> BTreeMap<Arc<str>, String> {
     let files = world.classes().values();
-    let files = files.filter_map(|class| class.join_script.clone());
+    let files = files.filter_map(|class| class.join.script().cloned());
     let problem = |file: Arc<str>| {
         let read = sources.scripts.read(&file)?;
         Some((file, read.err()?))

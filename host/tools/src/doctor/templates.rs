@@ -42,13 +42,13 @@ pub(super) async fn check(
             let mut servers = facts.hypervisors.values();
             servers.any(|server| server.storages.contains_key(*name))
         };
-        let storage = class.storage.iter().filter(is_there);
+        let storage = class.template.storage.iter().filter(is_there);
         scope.storages.extend(storage.map(ToString::to_string));
-        let templates = facts.templates.get(&class.template);
+        let templates = facts.templates.get(&class.template.name);
         for template in templates.into_iter().flatten().filter(|it| it.vmid.0 > 0) {
             let vmid = template.vmid.0;
             let drives = template.disks.iter();
-            let drives = drives.filter(|disk| class.storage.is_none() && disk.is_base());
+            let drives = drives.filter(|disk| class.template.storage.is_none() && disk.is_base());
             scope
                 .storages
                 .extend(drives.map(|disk| disk.storage.to_string()));
@@ -61,7 +61,7 @@ pub(super) async fn check(
                 options.find_map(|option| option.strip_prefix("bridge="))
             });
             for bridge in bridges {
-                let on_each = (!class.local_template).then_some(servers.clone());
+                let on_each = (!class.template.is_local()).then_some(servers.clone());
                 let on = on_each.unwrap_or_else(|| [template.hypervisor.to_string()].into());
                 scope.bridges.push(bridge.to_owned());
                 uses.push(Use {

@@ -1,11 +1,11 @@
 //! What a person changes about a world in thought: other numbers of replicas, one more size, one hypervisor less.
 
+use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use kproxide_planner::facts::{Delta, InstanceType, LedgerFacts, PodFacts};
 use kproxide_planner::ids::{ClaimName, InstanceTypeName, NodeName};
 use kproxide_planner::keys;
-use kproxide_planner::kubernetes::resources::Resources;
 use kproxide_planner::world::{PodView, World};
 
 use super::Trouble;
@@ -65,11 +65,11 @@ fn add_type(world: &mut World, one: &AddType) {
     let added = InstanceType {
         name: InstanceTypeName::from(one.name.as_str()),
         cores: one.cores,
-        memory_bytes: u64::from(one.memory_gib) << 30,
-        disk_bytes: None,
+        memory_mib: one.memory_gib.saturating_mul(1 << 10),
+        disk_gib: None,
         // The kubelet's default.
         max_pods: 110,
-        extended: Resources::default(),
+        extended_resources: BTreeMap::new(),
     };
     let classes = world.classes().clone();
     for (name, class) in classes {

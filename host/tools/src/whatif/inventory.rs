@@ -261,7 +261,9 @@ pub(super) fn complete(
         if !facts.storages.is_empty() {
             continue;
         }
-        let named = classes.iter().filter_map(|class| class.storage.clone());
+        let named = classes
+            .iter()
+            .filter_map(|class| class.template.storage.clone());
         for name in named.chain([ASSUMED_STORAGE.into()]) {
             let facts_of_it = StorageFacts {
                 kind: "rbd".into(),

@@ -343,7 +343,7 @@ impl Scene {
             return;
         };
         let (names, offline) = self.hypervisors_named.entry(cluster.clone()).or_default();
-        names.extend(facts.include.iter().map(ToString::to_string));
+        names.extend(facts.hypervisors.include.iter().map(ToString::to_string));
         let status = object.value["status"]["hypervisors"].as_array();
         for hypervisor in status.into_iter().flatten() {
             let name = hypervisor["name"].as_str().unwrap_or_default();

@@ -4,7 +4,7 @@
 use kproxide_planner::World;
 use kproxide_planner::facts::{Taint, TaintEffect};
 use kproxide_planner::fixtures::{
-    NOW, Scene, amounts, at, instance_type, labels, reasonable, taint,
+    NOW, Scene, at, devices, instance_type, labels, reasonable, taint,
 };
 use kproxide_planner::kubernetes::resources::Resources;
 use kproxide_planner::planning::expected::Expected;
@@ -23,10 +23,10 @@ pub(super) fn scene(machine: &Value) -> Scene {
     let gpus = number("gpus").map(|gpus| format!("example.com/gpu={gpus}"));
     let huge = number("hugeMib").map(|mib| format!("hugepages-2Mi={}", mib << 20));
     let extended: Vec<String> = gpus.into_iter().chain(huge).collect();
-    size.extended = amounts(&extended.join(" "));
+    size.extended_resources = devices(&extended.join(" "));
     scene.class.instance_types = vec![size];
-    scene.class.overhead_milli_cores = 100;
-    scene.class.overhead_memory_bytes = 500 << 20;
+    let overhead = json!({"cpu": "100m", "memory": "500Mi"});
+    scene.class.overhead = serde_json::from_value(overhead).unwrap();
     let pool = scene.workers();
     pool.labels = labels(machine["labels"].as_str().unwrap_or_default());
     let effect = machine["taint"].as_str().and_then(TaintEffect::from_word);

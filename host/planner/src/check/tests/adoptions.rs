@@ -90,13 +90,13 @@ fn an_adoption_is_of_a_machine_that_nobody_else_has() {
     for (first, last) in [(1001, 2999), (100, 999)] {
         let range = after(|case| {
             let cluster = &mut case.scene.cluster;
-            (cluster.vmid_first, cluster.vmid_last) = (Vmid(first), Vmid(last));
+            (cluster.vmid_range.first, cluster.vmid_range.last) = (Vmid(first), Vmid(last));
         });
         assert_eq!(range, Some(Violation::NumberOutOfRange(Vmid(1000))));
     }
     let exact = after(|case| {
         let cluster = &mut case.scene.cluster;
-        (cluster.vmid_first, cluster.vmid_last) = (Vmid(1000), Vmid(1000));
+        (cluster.vmid_range.first, cluster.vmid_range.last) = (Vmid(1000), Vmid(1000));
     });
     assert_eq!(exact, None);
     assert_eq!(

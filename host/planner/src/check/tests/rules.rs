@@ -111,7 +111,10 @@ fn numbers_are_in_range_and_nobody_elses() {
         assert_eq!(numbered(vmid, |_, _| {}), out(vmid));
     }
     let all = |scene: &mut Scene, _: &mut Plan| {
-        (scene.cluster.vmid_first, scene.cluster.vmid_last) = (Vmid(1), Vmid(u32::MAX));
+        (
+            scene.cluster.vmid_range.first,
+            scene.cluster.vmid_range.last,
+        ) = (Vmid(1), Vmid(u32::MAX));
     };
     assert_eq!(numbered(FORBIDDEN_VMID, all), out(FORBIDDEN_VMID));
     let somebodys = numbered(1500, |scene, _| {
@@ -271,9 +274,9 @@ fn a_hypervisor_is_used_as_its_cluster_says() {
         },
         |scene| {
             scene.hypervisor("alpha").memory_used_bytes = 28 * GIB;
-            scene.cluster.min_available_memory_bytes = 100 * GIB;
+            scene.cluster.min_available_memory_mb = 100 << 10;
         },
-        |scene| scene.cluster.include = vec!["alpha".into(), "beta".into()],
+        |scene| scene.cluster.hypervisors.include = vec!["alpha".into(), "beta".into()],
         |scene| scene.cluster.max_machines_per_hypervisor = Some(3),
     ];
     for fine in fine {
@@ -291,16 +294,16 @@ fn a_hypervisor_is_used_as_its_cluster_says() {
         (
             |scene| {
                 scene.hypervisor("alpha").memory_used_bytes = 28 * GIB;
-                scene.cluster.min_available_memory_bytes = 100 * GIB + 1;
+                scene.cluster.min_available_memory_mb = (100 << 10) + 1;
             },
             minimums,
         ),
         (
-            |scene| scene.cluster.include = vec!["beta".into()],
+            |scene| scene.cluster.hypervisors.include = vec!["beta".into()],
             "the operator excluded it",
         ),
         (
-            |scene| scene.cluster.exclude = vec!["alpha".into()],
+            |scene| scene.cluster.hypervisors.exclude = vec!["alpha".into()],
             "the operator excluded it",
         ),
         (
@@ -356,23 +359,24 @@ fn a_hypervisor_is_filled_up_to_its_room_and_not_beyond() {
             })
         };
         let twelve = |change| with(12, 24 * GIB, change);
-        let exact = |scene: &mut Scene| scene.cluster.overcommit_cpu = 1.0;
+        let exact = |scene: &mut Scene| scene.cluster.overcommit.cpu = 1.0;
         assert!(twelve(exact), "{status:?}");
         assert!(with(3, 24 * GIB, |_| {}), "three threads are twelve cores");
         assert!(!with(2, 24 * GIB, |_| {}));
         assert!(!with(12, 24 * GIB - 1, exact));
-        assert!(!twelve(|scene| scene.cluster.overcommit_cpu = 0.99));
-        assert!(!twelve(|scene| scene.cluster.overcommit_memory = 0.99));
+        assert!(!twelve(|scene| scene.cluster.overcommit.cpu = 0.99));
+        assert!(!twelve(|scene| scene.cluster.overcommit.memory = 0.99));
         assert!(with(12, 12 * GIB, |scene| scene
             .cluster
-            .overcommit_memory = 2.0));
+            .overcommit
+            .memory = 2.0));
         assert!(!twelve(|scene| {
-            scene.cluster.overcommit_cpu = 1.0;
-            scene.cluster.system_reserved_milli_cores = 1;
+            scene.cluster.overcommit.cpu = 1.0;
+            scene.cluster.system_reserved.cpu = crate::facts::Amount::read("1m").unwrap();
         }));
-        assert!(!twelve(|scene| scene
-            .cluster
-            .system_reserved_memory_bytes = 1));
+        assert!(!twelve(
+            |scene| scene.cluster.system_reserved.memory = crate::facts::Amount::read("1").unwrap()
+        ));
     }
     // What is listed as running and of unknown state is counted with its size once.
     let unknown = |threads: u32| {

@@ -268,10 +268,10 @@ fn status(draw: &mut Draw<'_>, case: &mut Case) {
 fn settings(draw: &mut Draw<'_>, case: &mut Case) {
     let settings = &mut case.settings;
     settings.armed_at = optional(draw, moment);
-    settings.timeouts.clone = duration(draw);
-    settings.timeouts.provision = duration(draw);
-    settings.timeouts.agent = duration(draw);
-    settings.timeouts.join = duration(draw);
+    settings.timeouts.clone = duration(draw).into();
+    settings.timeouts.provision = duration(draw).into();
+    settings.timeouts.agent = duration(draw).into();
+    settings.timeouts.join = duration(draw).into();
     case.pool.drain_timeout = duration(draw).into();
     case.pool.repair_after = duration(draw).into();
     settings.shutdown_timeout = duration(draw);

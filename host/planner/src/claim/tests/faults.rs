@@ -107,7 +107,7 @@ fn a_launch_that_is_given_up_leaves_nothing() {
 #[test]
 fn a_machine_that_never_joins_goes_within_its_deadline() {
     let mut world = World::new();
-    world.settings.timeouts.join = jiff::SignedDuration::from_secs(10);
+    world.settings.timeouts.join = jiff::SignedDuration::from_secs(10).into();
     world.run(gone, None);
     assert!(world.vm.is_none() && world.node.is_none());
     assert!(world.now < fixture::at(300));

@@ -112,12 +112,7 @@ pub(in crate::claim) fn settings() -> Settings {
         vmid_first: Vmid(200),
         vmid_last: Vmid(299),
         pool: "kproxide".into(),
-        timeouts: Timeouts {
-            clone: SignedDuration::from_hours(1),
-            provision: SignedDuration::from_mins(5),
-            agent: SignedDuration::from_mins(3),
-            join: SignedDuration::from_mins(10),
-        },
+        timeouts: Timeouts::default(),
         join: Join::Template,
         keep_failed: SignedDuration::ZERO,
         provider_id: ProviderId::Auto,

@@ -342,7 +342,7 @@ fn two_anchors_of_ours_do_not_take_each_other_for_a_copys() {
 fn what_has_disappeared_or_was_never_made_is_told_and_made_within_the_range_that_is_set_now() {
     let (mut kproxide, mut proxmox) = original();
     proxmox.anchors.clear();
-    kproxide.scene.cluster.vmid_last = Vmid(2900);
+    kproxide.scene.cluster.vmid_range.last = Vmid(2900);
     let plan = kproxide.tick(&mut proxmox, NOW + 15 * MINUTE);
     assert!(removes(&plan));
     assert_eq!(plan.anchors[0].vmid, Vmid(2900));
@@ -468,8 +468,8 @@ fn a_number_that_is_somebody_elses_is_not_tried_again() {
 fn a_full_range_is_told_and_removals_go_on() {
     let (mut kproxide, mut proxmox) = (Kproxide::new("one"), Proxmox::default());
     (
-        kproxide.scene.cluster.vmid_first,
-        kproxide.scene.cluster.vmid_last,
+        kproxide.scene.cluster.vmid_range.first,
+        kproxide.scene.cluster.vmid_range.last,
     ) = (Vmid(1000), Vmid(1000));
     let plan = kproxide.tick(&mut proxmox, NOW);
     assert!(removes(&plan));

@@ -38,8 +38,9 @@ fn keep_time(world: &World, claim: &ClaimFacts) -> Option<jiff::SignedDuration> 
     let class = world.classes().get(&claim.spec.class)?;
     let pool = world.pools().get(&claim.spec.pool)?;
     let stays = class.existence.deleting_since.is_none() && pool.going_since().is_none();
-    let is_kept = stays && class.keep_failed.is_positive() && claim.status.is_failed_launch();
-    is_kept.then_some(class.keep_failed)
+    let is_kept =
+        stays && class.join.keeps_failed().is_positive() && claim.status.is_failed_launch();
+    is_kept.then_some(class.join.keeps_failed())
 }
 
 /// Notes why a machine that is wanted cannot be made, for [`Planning::give_up_kept`].

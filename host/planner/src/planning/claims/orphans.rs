@@ -499,7 +499,7 @@ impl<'w> Orphan<'w> {
         let size = sizes.find(|size| {
             named.map_or(
                 u64::from(size.cores) * 1000 == spec.resources.milli_cores
-                    && size.memory_bytes == spec.resources.memory_bytes,
+                    && size.memory_bytes() == spec.resources.memory_bytes,
                 |named| size.name.as_str() == named,
             )
         });

@@ -260,7 +260,7 @@ impl Planning<'_> {
             let is_forgotten = row.stage == Stage::Coming
                 && claim.status.phase == Phase::Pending
                 && world.classes().get(&claim.spec.class).is_some_and(|class| {
-                    let end = later(claim.created, class.timeouts.provision);
+                    let end = later(claim.created, class.timeouts.provision.0);
                     self.tick.reached(end)
                 });
             let row = &mut self.rows[index];
@@ -478,9 +478,9 @@ fn is_overdue(tick: &mut Tick<'_>, claim: &ClaimFacts) -> bool {
         // A start that is under way is followed past the deadline.
         None if claim.is_starting() => later(claim.provision_deadline(timeouts), START_LASTS),
         None => claim.provision_deadline(timeouts),
-        Some(started) => match class.join {
-            Join::Template => later(started, timeouts.join),
-            Join::GuestExec => later(later(started, timeouts.agent), timeouts.join),
+        Some(started) => match class.join.way() {
+            Join::Template => later(started, timeouts.join.0),
+            Join::GuestExec => later(later(started, timeouts.agent.0), timeouts.join.0),
         },
     };
     tick.reached(end)

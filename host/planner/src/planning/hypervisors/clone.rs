@@ -5,7 +5,9 @@
 //! one storage that the request names or beside the template's. The cloud-init drive is made anew in both. `unusedN` stays behind.
 
 use super::sites::Hypervisor;
-use crate::facts::{ClassFacts, CloneSpec, Drive, InstanceType, Join, TemplateDisk, TemplateFacts};
+use crate::facts::{
+    ClassFacts, CloneMode, CloneSpec, Drive, InstanceType, Join, TemplateDisk, TemplateFacts,
+};
 use crate::ids::StorageName;
 use crate::reasons::no_hypervisor::Refusal;
 
@@ -26,9 +28,9 @@ impl<'w> CloneWay<'w> {
         let template = on.template(class)?;
         let mut bases = template.disks.iter().filter(|disk| disk.is_base());
         let obstacle = bases.clone().find(|disk| !disk.links());
-        let linked = match (class.linked, obstacle) {
-            (Some(false), _) | (None, Some(_)) => false,
-            (Some(true), Some(disk)) => {
+        let linked = match (class.template.clone, obstacle) {
+            (CloneMode::Full, _) | (CloneMode::Auto, Some(_)) => false,
+            (CloneMode::Linked, Some(disk)) => {
                 let storage = on.facts.storages.get(&disk.storage);
                 let storage = storage.filter(|storage| storage.kind == disk.storage_kind);
                 if storage.is_some_and(|storage| storage.linked_clones) {
@@ -44,9 +46,10 @@ impl<'w> CloneWay<'w> {
                     kind: disk.storage_kind.to_string(),
                 });
             }
-            (Some(true), None) => true,
+            (CloneMode::Linked, None) => true,
             // A linked clone cannot move: it is what was asked for if the disks are on that storage already.
-            (None, None) => class
+            (CloneMode::Auto, None) => class
+                .template
                 .storage
                 .as_ref()
                 .is_none_or(|storage| bases.all(|disk| disk.storage == *storage)),
@@ -54,7 +57,7 @@ impl<'w> CloneWay<'w> {
         Ok(Self {
             template,
             full: !linked,
-            storage: class.storage.as_ref().filter(|_| !linked),
+            storage: class.template.storage.as_ref().filter(|_| !linked),
         })
     }
 
@@ -68,7 +71,7 @@ impl<'w> CloneWay<'w> {
                 Drive::CloudInit => 0,
                 Drive::Disk { .. } if !self.full => 0,
                 // The first one is grown.
-                Drive::Disk { .. } if index == 0 => disk.bytes.max(size.disk_bytes.unwrap_or(0)),
+                Drive::Disk { .. } if index == 0 => disk.bytes.max(size.disk_bytes().unwrap_or(0)),
                 Drive::Disk { .. } => disk.bytes,
             };
             let storage = self.storage.unwrap_or(&disk.storage);
@@ -93,7 +96,7 @@ impl<'w> CloneWay<'w> {
 impl<'w> Hypervisor<'w> {
     /// The template that a clone for this hypervisor is made from: of those that can be cloned one that stands here, else one on shared storage.
     fn template(&self, class: &ClassFacts) -> Result<&'w TemplateFacts, Refusal> {
-        let name = &class.template;
+        let name = &class.template.name;
         let templates = self.templates(name);
         // The name itself is in trouble: there is a VM of that name, say, that is no template.
         let mut of_name = templates.iter().filter(|it| it.hypervisor.is_empty());
@@ -102,7 +105,7 @@ impl<'w> Hypervisor<'w> {
         }
         let is_here = |template: &TemplateFacts| template.hypervisor == self.id.name;
         let may_leave = |template: &TemplateFacts| {
-            !class.local_template && template.disks.iter().all(|disk| disk.shared)
+            !class.template.is_local() && template.disks.iter().all(|disk| disk.shared)
         };
         let usable = templates
             .iter()
@@ -116,12 +119,12 @@ impl<'w> Hypervisor<'w> {
                 problem: Some(problem),
                 ..
             }) => Err(Refusal::Template(problem.clone())),
-            Some(template) if class.join == Join::GuestExec && !template.has_agent => {
+            Some(template) if class.join.way() == Join::GuestExec && !template.has_agent => {
                 Err(Refusal::NoAgent(template.vmid))
             }
             Some(template) if template.disks.iter().any(TemplateDisk::is_base) => Ok(template),
             Some(_) => Err(Refusal::Template(format!("template {name} has no disk"))),
-            None if templates.is_empty() || class.local_template => Err(Refusal::NoTemplate {
+            None if templates.is_empty() || class.template.is_local() => Err(Refusal::NoTemplate {
                 template: name.to_string(),
                 cluster: templates.is_empty().then(|| self.id.cluster.clone()),
             }),

@@ -138,8 +138,8 @@ impl Room {
             Lack::Entry => Refusal::LedgerFull,
             Lack::Number => Refusal::NoNumber {
                 cluster: hypervisors.clusters[site.cluster].clone(),
-                first: facts.vmid_first,
-                last: facts.vmid_last,
+                first: facts.vmid_range.first,
+                last: facts.vmid_range.last,
             },
             Lack::Address => Refusal::NoAddress(hypervisors.classes[site.class].clone()),
             Lack::Machine => {
@@ -291,7 +291,7 @@ fn free_numbers(world: &World, ledger: &LedgerFacts, name: &ClusterName) -> u64 
     let Some(cluster) = world.clusters().get(name) else {
         return 0;
     };
-    let (first, last) = (cluster.vmid_first.0, cluster.vmid_last.0);
+    let (first, last) = (cluster.vmid_range.first.0, cluster.vmid_range.last.0);
     let all = (u64::from(last) + 1).saturating_sub(u64::from(first));
     let used = used_numbers(world, ledger, name);
     let taken = used.iter().filter(|number| (first..=last).contains(number));

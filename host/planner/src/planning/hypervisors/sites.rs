@@ -121,7 +121,7 @@ pub fn offers(world: &World, now: jiff::Timestamp) -> Vec<Offer<'_>> {
         for size in &class.instance_types {
             let asked = Size {
                 milli_cores: u64::from(size.cores) * 1000,
-                memory_bytes: size.memory_bytes,
+                memory_bytes: size.memory_bytes(),
             };
             for (index, hypervisor) in survey.all.iter().enumerate() {
                 let refusal = match survey.site(index, name, class, size, &[], now) {
@@ -360,7 +360,7 @@ impl<'w> Hypervisors<'w> {
         if !storage.shared && *source != hypervisor.id.name {
             return Err(Refusal::StorageLocal {
                 storage: name.clone(),
-                template: class.template.to_string(),
+                template: class.template.name.to_string(),
                 hypervisor: source.to_string(),
             });
         }
@@ -400,8 +400,8 @@ impl<'w> Hypervisors<'w> {
             },
             committed: hypervisor.committed,
             system_reserved: Size {
-                milli_cores: hypervisor.cluster.system_reserved_milli_cores,
-                memory_bytes: hypervisor.cluster.system_reserved_memory_bytes,
+                milli_cores: hypervisor.cluster.system_reserved.milli_cores(),
+                memory_bytes: hypervisor.cluster.system_reserved.memory_bytes(),
             },
             in_flight: hypervisor.in_flight,
             available: hypervisor.available(),
@@ -473,12 +473,12 @@ impl<'w> Hypervisor<'w> {
     pub(in crate::planning) fn whole(&self) -> Size {
         let cpu = times(
             u64::from(self.facts.threads) * 1000,
-            self.cluster.overcommit_cpu,
+            self.cluster.overcommit.cpu,
         );
-        let memory = times(self.facts.memory_bytes, self.cluster.overcommit_memory);
+        let memory = times(self.facts.memory_bytes, self.cluster.overcommit.memory);
         Size {
-            milli_cores: cpu.saturating_sub(self.cluster.system_reserved_milli_cores),
-            memory_bytes: memory.saturating_sub(self.cluster.system_reserved_memory_bytes),
+            milli_cores: cpu.saturating_sub(self.cluster.system_reserved.milli_cores()),
+            memory_bytes: memory.saturating_sub(self.cluster.system_reserved.memory_bytes()),
         }
     }
 
@@ -533,15 +533,15 @@ fn closed(
         Some(Refusal::Offline)
     } else if facts.maintenance {
         Some(Refusal::Maintenance)
-    } else if idle < cluster.min_available_cpu_cores {
+    } else if idle < u64::from(cluster.min_available_cpu_cores) {
         Some(Refusal::FewIdleCores {
             idle,
-            least: cluster.min_available_cpu_cores,
+            least: cluster.min_available_cpu_cores.into(),
         })
-    } else if free < cluster.min_available_memory_bytes {
+    } else if free < cluster.min_available_memory_bytes() {
         Some(Refusal::LittleFreeMemory {
             free: signed(free),
-            least: signed(cluster.min_available_memory_bytes),
+            least: signed(cluster.min_available_memory_bytes()),
         })
     } else {
         None

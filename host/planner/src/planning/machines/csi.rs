@@ -171,6 +171,6 @@ fn believed(least: &[Limit], own: Option<u32>) -> Option<u32> {
 /// How much room the class says that there is on a new Node.
 pub(in crate::planning) fn rooms(class: &ClassFacts) -> Arc<Rooms> {
     let settings = class.csi.iter();
-    let rooms = settings.filter_map(|one| Some((one.driver.clone(), one.capacity_bytes?)));
+    let rooms = settings.filter_map(|one| Some((one.driver.clone(), one.capacity_bytes()?)));
     Arc::new(rooms.collect())
 }

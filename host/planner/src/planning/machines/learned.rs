@@ -309,7 +309,7 @@ fn type_key(class: &ClassName, size: &InstanceType) -> TypeKey {
         class.clone(),
         size.name.clone(),
         milli_cores,
-        size.memory_bytes,
+        size.memory_bytes(),
     )
 }
 
@@ -317,19 +317,22 @@ fn type_key(class: &ClassName, size: &InstanceType) -> TypeKey {
 /// the last tenth of a disk is kept back (`nodefs.available<10%`).
 fn nominal(class: &ClassFacts, size: &InstanceType, template_disk: u64) -> Resources {
     let milli_cores = u64::from(size.cores) * 1000;
-    let memory_bytes = size.memory_bytes;
-    let memory_bytes = signed(memory_bytes.saturating_sub(class.overhead_memory_bytes));
-    let extended = &size.extended.extended;
+    let memory_bytes = size.memory_bytes();
+    let memory_bytes = signed(memory_bytes.saturating_sub(class.overhead.memory_bytes()));
+    let extended: BTreeMap<_, _> = size
+        .extended()
+        .map(|(name, count)| (name.clone(), count))
+        .collect();
     let huge_pages = extended.iter().filter(|(name, _)| is_huge_pages(name));
     let huge_pages = huge_pages.fold(0_i64, |sum, (_, bytes)| sum.saturating_add(*bytes));
-    let disk_bytes = size.disk_bytes.unwrap_or(template_disk);
+    let disk_bytes = size.disk_bytes().unwrap_or(template_disk);
     let disk_bytes = disk_bytes.saturating_sub(IMAGE_BYTES);
     Resources {
-        milli_cores: signed(milli_cores.saturating_sub(class.overhead_milli_cores)),
+        milli_cores: signed(milli_cores.saturating_sub(class.overhead.milli_cores())),
         memory_bytes: memory_bytes.saturating_sub(huge_pages).max(0),
         ephemeral_bytes: signed(disk_bytes - disk_bytes.div_ceil(10)),
         pods: i64::from(size.max_pods),
-        extended: extended.clone(),
+        extended,
     }
 }
 
@@ -352,14 +355,14 @@ fn nominal_of(world: &World, (class, name, milli_cores, memory_bytes): &TypeKey)
     let size = class.and_then(|class| {
         let mut types = class.instance_types.iter();
         types.find(|it| {
-            (&it.name, u64::from(it.cores) * 1000, it.memory_bytes)
+            (&it.name, u64::from(it.cores) * 1000, it.memory_bytes())
                 == (name, *milli_cores, *memory_bytes)
         })
     });
     match class.zip(size) {
         Some((class, size)) => {
             let inventories = world.inventories().values();
-            let templates = inventories.filter_map(|it| it.templates.get(&class.template));
+            let templates = inventories.filter_map(|it| it.templates.get(&class.template.name));
             let disks = templates.flatten().map(|it| it.boot_bytes());
             nominal(class, size, disks.min().unwrap_or(0))
         }
@@ -417,7 +420,8 @@ fn newest_kept(class: &ClassFacts, spec: &ClaimSpec) -> Option<Timestamp> {
 /// Class and template are as they were when the Node came. Where Proxmox does not answer, the template counts as the same.
 fn is_current(world: &World, class: &ClassFacts, row: &LearnedNode) -> bool {
     let inventories = world.inventories().values();
-    let templates = inventories.filter_map(|inventory| inventory.templates.get(&class.template));
+    let templates =
+        inventories.filter_map(|inventory| inventory.templates.get(&class.template.name));
     let mut templates = templates.flatten().peekable();
     row.settings == class.digest
         && (templates.peek().is_none() || templates.any(|one| one.digest == *row.template.as_str()))

@@ -33,7 +33,7 @@ pub(crate) fn claim_labels(
         (keys::INSTANCE_TYPE, size.name.as_str()),
         (keys::POOL, pool_name.as_str()),
         (keys::CLASS, pool.node_class.as_str()),
-        (keys::TEMPLATE, &class.template),
+        (keys::TEMPLATE, &class.template.name),
         (keys::CLAIM, claim),
     ];
     labels.extend(ours.map(|(key, value)| (key.to_owned(), value.to_owned())));
@@ -61,10 +61,10 @@ pub(in crate::planning) fn profile(
 ) -> NodeProfile<'static> {
     shown.label(class, name, &mut labels);
     for (key, value) in [
-        (keys::ARCH, &*class.arch),
-        (keys::BETA_ARCH, &*class.arch),
-        (keys::OS, &*class.os),
-        (keys::BETA_OS, &*class.os),
+        (keys::ARCH, class.arch.as_str()),
+        (keys::BETA_ARCH, class.arch.as_str()),
+        (keys::OS, class.os.as_str()),
+        (keys::BETA_OS, class.os.as_str()),
         (keys::HOSTNAME, name),
     ] {
         labels.insert(key.to_owned(), value.to_owned());
@@ -95,19 +95,24 @@ pub(in crate::planning) fn size_of_claim(class: &ClassFacts, spec: &ClaimSpec) -
     InstanceType {
         name: spec.instance_type.clone(),
         cores: u32::try_from(spec.resources.milli_cores / 1000).unwrap_or(u32::MAX),
-        memory_bytes: spec.resources.memory_bytes,
-        disk_bytes: spec.resources.disk_bytes,
+        memory_mib: u32::try_from(spec.resources.memory_bytes >> 20).unwrap_or(u32::MAX),
+        disk_gib: spec
+            .resources
+            .disk_bytes
+            .map(|bytes| u32::try_from(bytes >> 30).unwrap_or(u32::MAX)),
         max_pods: named.map_or(110, |size| size.max_pods),
-        extended: named.map(|size| size.extended.clone()).unwrap_or_default(),
+        extended_resources: named
+            .map(|size| size.extended_resources.clone())
+            .unwrap_or_default(),
     }
 }
 
 /// What a Node on its way into service offers: device plugins register their resources after the kubelet has said the rest.
 pub(in crate::planning) fn promised(node: &NodeFacts, size: &InstanceType) -> Resources {
     let mut offered = node.allocatable.clone();
-    for (name, amount) in &size.extended.extended {
+    for (name, amount) in size.extended() {
         if !offered.extended.contains_key(name) {
-            offered.set_extended(name.clone(), *amount);
+            offered.set_extended(name.clone(), amount);
         }
     }
     offered

@@ -8,7 +8,7 @@ use jiff::SignedDuration;
 
 use super::fit::NodeProfile;
 use crate::claim::Registering;
-use crate::facts::{ClaimSpec, DaemonSetFacts, Taint, TaintEffect};
+use crate::facts::{ClaimSpec, DaemonSetFacts, InstanceType, Taint, TaintEffect};
 use crate::keys::UNREGISTERED_TAINT;
 use crate::kubernetes::taints;
 use crate::time::later;
@@ -23,8 +23,7 @@ pub fn promised_devices(world: &World, spec: &ClaimSpec) -> Vec<Arc<str>> {
     let types = class.into_iter().flat_map(|class| &class.instance_types);
     let promised = types
         .filter(|size| size.name == spec.instance_type)
-        .flat_map(|size| &size.extended.extended);
-    let promised = promised.filter(|(_, amount)| **amount > 0);
+        .flat_map(InstanceType::extended);
     promised.map(|(name, _)| name.clone()).collect()
 }
 

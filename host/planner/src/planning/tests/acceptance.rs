@@ -87,14 +87,14 @@ fn f40_b9_an_offline_hypervisor_gets_no_machine_however_empty() {
 #[test]
 fn f85_b20_excluded_hypervisors_and_minimums_are_hard() {
     let mut scene = Scene::default();
-    scene.cluster.exclude = vec!["alpha".into(), "beta".into(), "gamma".into()];
+    scene.cluster.hypervisors.exclude = vec!["alpha".into(), "beta".into(), "gamma".into()];
     scene.pending("web", 1, spec("cpu=1"));
     assert_eq!(
         why(&scene).to_string(),
         "no hypervisor can take the machine: pve/alpha, pve/beta, pve/gamma: excluded by spec.hypervisors of the ProxmoxCluster"
     );
 
-    scene.cluster.exclude = vec![];
+    scene.cluster.hypervisors.exclude = vec![];
     scene.cluster.min_available_cpu_cores = 33;
     assert!(
         why(&scene)
@@ -103,7 +103,7 @@ fn f85_b20_excluded_hypervisors_and_minimums_are_hard() {
     );
 
     scene.cluster.min_available_cpu_cores = 0;
-    scene.cluster.min_available_memory_bytes = 129 * GIB;
+    scene.cluster.min_available_memory_mb = 129 << 10;
     assert!(
         why(&scene)
             .to_string()
@@ -145,7 +145,7 @@ fn b26_four_pods_of_1100_millicores_need_four_machines_of_two_cores() {
 #[test]
 fn b26_machines_are_counted_by_what_they_offer_beside_their_daemons() {
     let mut scene = Scene::default();
-    scene.class.overhead_milli_cores = 200;
+    scene.class.overhead.cpu = Amount::read("200m").unwrap();
     scene.daemon_sets.insert(
         ObjectKey::new("kube-system", "agent"),
         DaemonSetFacts {

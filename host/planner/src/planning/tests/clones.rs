@@ -75,51 +75,51 @@ fn a_clone_is_linked_where_every_disk_can_be_and_may_stay() {
     let all = ["alpha", "beta", "gamma"];
     for (linked, storage, disks, expected) in [
         (
-            None,
+            CloneMode::Auto,
             None,
             vec![template_disk("scsi0", true)],
             "linked 9000@alpha→alpha beside",
         ),
         // It lies there anyway.
         (
-            None,
+            CloneMode::Auto,
             Some("shared"),
             vec![template_disk("scsi0", true)],
             "linked 9000@alpha→alpha beside",
         ),
         (
-            None,
+            CloneMode::Auto,
             Some("local"),
             vec![template_disk("scsi0", true)],
             "full 9000@alpha→alpha local",
         ),
         // One of two does not lie there, or cannot be the base of a linked clone.
         (
-            None,
+            CloneMode::Auto,
             Some("shared"),
             vec![template_disk("scsi0", true), template_disk("scsi1", false)],
             "full 9000@alpha→alpha shared",
         ),
         (
-            None,
+            CloneMode::Auto,
             None,
             vec![template_disk("scsi0", true), thick("scsi1")],
             "full 9000@alpha→alpha beside",
         ),
         (
-            None,
+            CloneMode::Auto,
             None,
             vec![template_disk("scsi0", true), template_disk("scsi1", false)],
             "linked 9000@alpha→alpha beside",
         ),
         (
-            Some(false),
+            CloneMode::Full,
             None,
             vec![template_disk("scsi0", true)],
             "full 9000@alpha→alpha beside",
         ),
         (
-            Some(true),
+            CloneMode::Linked,
             None,
             vec![template_disk("scsi0", true)],
             "linked 9000@alpha→alpha beside",
@@ -127,8 +127,8 @@ fn a_clone_is_linked_where_every_disk_can_be_and_may_stay() {
     ] {
         let mut scene = with(disks);
         add_storage(&mut scene, "thick", &all, storage_of(false));
-        scene.class.linked = linked;
-        scene.class.storage = storage.map(Into::into);
+        scene.class.template.clone = linked;
+        scene.class.template.storage = storage.map(Into::into);
         assert_eq!(clone_of(&scene), expected, "{linked:?} {storage:?}");
     }
 }
@@ -140,7 +140,7 @@ fn storage_of(shared: bool) -> StorageFacts {
 #[test]
 fn a_linked_clone_that_cannot_be_is_refused_by_name_and_makes_no_claim() {
     let mut scene = with(vec![template_disk("scsi0", true), thick("scsi1")]);
-    scene.class.linked = Some(true);
+    scene.class.template.clone = CloneMode::Linked;
     add_storage(&mut scene, "thick", &["alpha"], storage_of(false));
     assert_eq!(
         clone_of(&scene),
@@ -158,7 +158,7 @@ fn r12_what_is_no_base_volume_is_copied_or_the_clone_is_refused_with_the_command
     };
     let mut scene = with(vec![template_disk("scsi0", true), raw("scsi1")]);
     assert_eq!(clone_of(&scene), "full 9000@alpha→alpha beside");
-    scene.class.linked = Some(true);
+    scene.class.template.clone = CloneMode::Linked;
     assert_eq!(
         clone_of(&scene),
         "template.clone is linked, but scsi1 of template 9000 is no base volume: convert the template (`qm template 9000`), or use `full` or `auto`"
@@ -174,7 +174,7 @@ fn every_disk_needs_its_storage_and_its_room() {
 
     // 20 GiB on each of two storages: the second one has no room.
     let mut scene = with(two());
-    scene.class.linked = Some(false);
+    scene.class.template.clone = CloneMode::Full;
     let facts = StorageFacts {
         available_bytes: 19 * GIB,
         ..storage(false, 100)
@@ -186,9 +186,9 @@ fn every_disk_needs_its_storage_and_its_room() {
 
     // 32 GiB, to which the first one is grown, and 20 GiB on one storage.
     let mut scene = with(two());
-    scene.class.linked = Some(false);
-    scene.class.storage = Some("local".into());
-    scene.class.instance_types[0].disk_bytes = Some(32 * GIB);
+    scene.class.template.clone = CloneMode::Full;
+    scene.class.template.storage = Some("local".into());
+    scene.class.instance_types[0].disk_gib = Some(32);
     add_storage(&mut scene, "local", &["alpha"], storage(false, 51));
     assert!(
         clone_of(&scene).starts_with("storage local has no space: the disk needs 52Gi, 51Gi left")
@@ -203,7 +203,7 @@ fn two_machines_of_one_tick_share_the_room_of_each_storage() {
         template_disk("scsi0", true),
         template_disk("scsi1", false),
     ]);
-    scene.class.linked = Some(false);
+    scene.class.template.clone = CloneMode::Full;
     scene.pending("large", 2, spec("cpu=3"));
     add_storage(&mut scene, "local", &["alpha"], storage(false, 50));
     assert_eq!(scene.plan().launches.len(), 2, "20 GiB of 50 for each");

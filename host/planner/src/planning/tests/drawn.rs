@@ -349,7 +349,7 @@ prop_compose! {
             *scene.hypervisor(name) = facts;
         }
         scene.cluster.max_machines_per_hypervisor = most_machines;
-        scene.cluster.vmid_last = Vmid(last_vmid);
+        scene.cluster.vmid_range.last = Vmid(last_vmid);
         scene.class.instance_types = types.into_iter().map(|(name, cores, gib)| instance_type(name, cores, gib)).collect();
         scene.pools = (0..).zip(pools).map(|(index, pool)| (["workers", "extra"][index].into(), pool)).collect();
         let mut nodes = Vec::new();

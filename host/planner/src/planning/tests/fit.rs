@@ -164,8 +164,7 @@ fn huge_pages_are_given_once() {
         .collect();
     assert_eq!(told[0].0, 1, "on Node huge");
     assert!(told[1].0 == 2 && told[1].1.ends_with(reason), "{told:?}");
-    let offered = amounts("hugepages-2Mi=128Mi");
-    scene.class.instance_types[0].extended.extended = offered.extended;
+    scene.class.instance_types[0].extended_resources = devices("hugepages-2Mi=128Mi");
     assert_eq!(launches(&scene), 1, "two on one machine");
 }
 

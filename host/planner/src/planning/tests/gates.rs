@@ -96,7 +96,7 @@ impl Case {
             }
             Self::Withdrawn => {
                 scene.coming_machine("m", "alpha", Phase::Pending);
-                scene.cluster.exclude = vec!["alpha".into()];
+                scene.cluster.hypervisors.exclude = vec!["alpha".into()];
             }
             Self::Cancelled => {
                 scene.coming_machine("m", "alpha", Phase::Launched);

@@ -53,12 +53,13 @@ fn headroom_is_kept_free_beyond_the_pods() {
 #[test]
 fn headroom_that_no_machine_offers_makes_no_machine() {
     let mut scene = Scene::default();
-    scene.workers().headroom = headroom("a/gpu=1");
+    scene.class.overhead.memory = Amount::mib(8 << 10);
+    scene.workers().headroom = headroom("memory=1Gi");
     let plan = scene.plan();
     assert_eq!(plan.launches, []);
     assert_eq!(
         plan.report.findings[0].message,
-        "kproxide can make no more machines for the pool's headroom: its machines offer no a/gpu"
+        "kproxide can make no more machines for the pool's headroom: its machines offer no memory"
     );
     scene.workers().limits.min_nodes = 1;
     assert_eq!(launches(&scene), 1, "minNodes asks for any machine");
@@ -67,13 +68,16 @@ fn headroom_that_no_machine_offers_makes_no_machine() {
 #[test]
 fn headroom_is_made_with_the_smallest_type_that_offers_it() {
     let mut scene = Scene::default();
-    let mut with_gpu = instance_type("with-gpu", 8, 16);
-    with_gpu.extended = amounts("a/gpu=2");
-    scene.class.instance_types.push(with_gpu);
-    scene.workers().headroom = headroom("a/gpu=1");
+    scene.class.overhead.memory = Amount::mib(4 << 10);
+    scene.class.instance_types = vec![
+        instance_type("none", 4, 4),
+        instance_type("large", 8, 16),
+        instance_type("small", 4, 8),
+    ];
+    scene.workers().headroom = headroom("memory=1Gi");
     let plan = scene.plan();
     assert_eq!(plan.launches.len(), 1);
-    assert_eq!(plan.launches[0].spec.instance_type.as_str(), "with-gpu");
+    assert_eq!(plan.launches[0].spec.instance_type.as_str(), "small");
 }
 
 #[test]

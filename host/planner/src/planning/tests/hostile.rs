@@ -78,7 +78,7 @@ fn s12_another_namespace_gets_its_machine_whatever_one_asks() {
         scene.inventory.hypervisors = servers
             .map(|name| (name.into(), hypervisor(4_000_000, 8_000_000)))
             .into();
-        scene.cluster.vmid_last = crate::ids::Vmid(999_999);
+        scene.cluster.vmid_range.last = crate::ids::Vmid(999_999);
         let world = scene.world();
         let before = steps();
         let plan = plan(&world, at(NOW), Limits::default(), reasonable);

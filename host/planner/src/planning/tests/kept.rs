@@ -35,7 +35,7 @@ fn failed(scene: &mut Scene, name: &str, hypervisor: &str, stopped: i64) {
 /// Two that failed, in a class that keeps them for an hour.
 fn scene() -> Scene {
     let mut scene = Scene::default();
-    scene.class.keep_failed = SignedDuration::from_hours(1);
+    scene.class.join.keep_failed = Some(SignedDuration::from_hours(1).into());
     failed(&mut scene, "older", "beta", NOW - 700);
     failed(&mut scene, "newer", "alpha", NOW - 600);
     scene
@@ -61,10 +61,10 @@ fn the_last_failed_machine_of_a_class_is_kept_until_its_time_is_over() {
     type Edit = fn(&mut Scene);
     let ends: [(&str, Edit); 5] = [
         ("over", |scene| {
-            scene.class.keep_failed = SignedDuration::from_secs(600)
+            scene.class.join.keep_failed = Some(SignedDuration::from_secs(600).into())
         }),
         ("off", |scene| {
-            scene.class.keep_failed = SignedDuration::ZERO
+            scene.class.join.keep_failed = Some(SignedDuration::ZERO.into())
         }),
         ("class goes", |scene| {
             scene.class.existence.deleting_since = Some(at(NOW));
@@ -112,10 +112,13 @@ fn a_kept_machine_counts_in_the_limits_and_goes_when_what_it_takes_is_needed() {
         ("maxNodes", |scene| scene.workers().limits.max_nodes = 1),
         ("VMIDs", |scene| {
             let vmid = scene.claim("newer").spec.vmid;
-            (scene.cluster.vmid_first, scene.cluster.vmid_last) = (vmid, vmid);
+            (
+                scene.cluster.vmid_range.first,
+                scene.cluster.vmid_range.last,
+            ) = (vmid, vmid);
         }),
         ("machines on the server", |scene| {
-            scene.cluster.exclude = vec!["beta".into(), "gamma".into()];
+            scene.cluster.hypervisors.exclude = vec!["beta".into(), "gamma".into()];
             scene.cluster.max_machines_per_hypervisor = Some(1);
         }),
         ("minNodes", |scene| {
@@ -129,7 +132,7 @@ fn a_kept_machine_counts_in_the_limits_and_goes_when_what_it_takes_is_needed() {
     }
     // What is short elsewhere is no reason.
     let elsewhere = wanted(|scene| {
-        scene.cluster.exclude = vec!["alpha".into()];
+        scene.cluster.hypervisors.exclude = vec!["alpha".into()];
         scene.cluster.max_machines_per_hypervisor = Some(0);
     });
     assert_eq!(elsewhere, (0, Verdict::Keep));

@@ -449,10 +449,8 @@ fn r9_a_node_that_has_lost_its_devices_unlearns_nothing() {
         node.allocatable.set_extended("example.com/nic".into(), 1);
     };
     let mut scene = Scene::default();
-    scene.class.instance_types[0].extended.extended = spec("example.com/gpu=2 example.com/nic=1")
-        .requests
-        .extended
-        .clone();
+    scene.class.instance_types[0].extended_resources =
+        crate::fixtures::devices("example.com/gpu=2 example.com/nic=1");
     served(&mut scene, "one", NOW - 3600, 4_000);
     devices(&mut scene, 2);
     scene.class.learned = rows(&scene.world());

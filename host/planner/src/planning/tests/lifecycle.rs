@@ -579,9 +579,14 @@ fn f98_limits_ranges_and_templates_that_change_remove_nothing() {
         |scene| scene.workers().limits.cpu_cores = Some(0),
         |scene| scene.pools.clear(),
         |scene| scene.workers().node_class = "other".into(),
-        |scene| (scene.cluster.vmid_first, scene.cluster.vmid_last) = (Vmid(5000), Vmid(6000)),
+        |scene| {
+            (
+                scene.cluster.vmid_range.first,
+                scene.cluster.vmid_range.last,
+            ) = (Vmid(5000), Vmid(6000))
+        },
         |scene| scene.class.instance_types = vec![instance_type("other", 1, 1)],
-        |scene| scene.class.template = "other".into(),
+        |scene| scene.class.template.name = "other".into(),
         |scene| scene.inventory.templates.clear(),
     ];
     for (index, change) in changes.into_iter().enumerate() {

@@ -72,7 +72,7 @@ fn a_node_that_never_loses_its_startup_taint_is_no_capacity() {
 #[test]
 fn a_device_that_registers_late_is_expected() {
     let mut scene = Scene::default();
-    scene.class.instance_types[0].extended = amounts("example.com/gpu=2");
+    scene.class.instance_types[0].extended_resources = devices("example.com/gpu=2");
     joining(&mut scene, "m");
     scene.pending("train", 2, spec("example.com/gpu=1"));
     assert_eq!(launches(&scene), 0);

@@ -29,7 +29,7 @@ fn r40_machines_with_the_labels_and_sizes_of_before_are_counted() {
     assert_eq!(found(&scene), of(3, 2, 0, 2));
     let size = scene.claim("a").spec.instance_type.clone();
     let mut types = scene.class.instance_types.iter_mut();
-    types.find(|it| it.name == size).unwrap().memory_bytes += 1;
+    types.find(|it| it.name == size).unwrap().memory_mib += 1;
     assert_eq!(found(&scene), of(3, 2, 3, 3));
     // What goes is replaced by what is right.
     scene.claim("c").deleting_since = Some(at(NOW));

@@ -110,10 +110,10 @@ fn f48_a_claim_goes_whose_hypervisor_is_withdrawn_before_its_clone_and_stays_aft
     type Edit = fn(&mut Scene);
     let cases: [(&str, Edit); 4] = [
         ("excluded", |scene| {
-            scene.cluster.exclude = vec!["alpha".into()]
+            scene.cluster.hypervisors.exclude = vec!["alpha".into()]
         }),
         ("excluded", |scene| {
-            scene.cluster.include = vec!["beta".into()]
+            scene.cluster.hypervisors.include = vec!["beta".into()]
         }),
         ("maintenance", |scene| {
             scene.hypervisor("alpha").maintenance = true;

@@ -27,7 +27,7 @@ fn f47_hypervisors_are_filled_and_not_overfilled() {
 
     scene.cluster.max_machines_per_hypervisor = Some(1);
     assert_eq!(launches(&scene), 3);
-    scene.cluster.overcommit_cpu = 0.5;
+    scene.cluster.overcommit.cpu = 0.5;
     assert_eq!(launches(&scene), 0);
 }
 
@@ -123,8 +123,8 @@ fn a_rank_question_tells_what_a_hypervisor_uses_and_has() {
     let mut scene = Scene::default();
     scene.machine("running", "alpha");
     scene.coming_machine("coming", "alpha", Phase::Launching);
-    scene.cluster.system_reserved_milli_cores = 500;
-    scene.cluster.system_reserved_memory_bytes = GIB;
+    scene.cluster.system_reserved.cpu = Amount::read("500m").unwrap();
+    scene.cluster.system_reserved.memory = Amount::mib(1 << 10);
     let alpha = scene.hypervisor("alpha");
     (alpha.cpu_usage, alpha.memory_used_bytes) = (0.25, 10 * GIB);
     scene.pending("web", 1, spec("cpu=4 memory=8Gi"));
@@ -272,7 +272,7 @@ fn f117_templates_and_storages_decide_where_machines_can_be_made() {
         "a local template stays where it is"
     );
 
-    scene.class.local_template = true;
+    scene.class.template.placement = TemplatePlacement::Local;
     scene.inventory.templates = [(
         "debian".into(),
         vec![
@@ -300,8 +300,8 @@ fn f117_templates_and_storages_decide_where_machines_can_be_made() {
 #[test]
 fn a_shared_template_is_copied_to_local_storage_only_where_it_is() {
     let mut scene = Scene::default();
-    scene.class.linked = Some(false);
-    scene.class.storage = Some("local".into());
+    scene.class.template.clone = CloneMode::Full;
+    scene.class.template.storage = Some("local".into());
     scene.inventory.templates = [("debian".into(), vec![template(9000, "gamma", true)])].into();
     scene.pending("web", 1, spec("cpu=1"));
     let plan = scene.plan();
@@ -335,9 +335,9 @@ fn f45_no_machine_is_made_on_a_storage_that_is_nearly_full() {
 #[test]
 fn full_clones_need_space_for_their_disk() {
     let mut scene = Scene::default();
-    scene.class.linked = Some(false);
-    scene.class.storage = Some("local".into());
-    scene.class.local_template = true;
+    scene.class.template.clone = CloneMode::Full;
+    scene.class.template.storage = Some("local".into());
+    scene.class.template.placement = TemplatePlacement::Local;
     let each = [(9000, "alpha"), (9001, "beta"), (9002, "gamma")];
     scene.inventory.templates = [(
         "debian".into(),

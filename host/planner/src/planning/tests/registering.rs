@@ -87,8 +87,8 @@ fn before_the_node_is_ready_drivers_are_awaited_where_nothing_waits_for_the_tain
 #[test]
 fn r9_a_machine_promises_the_devices_of_its_type_before_it_has_a_node() {
     let mut scene = Scene::default();
-    let devices = spec("cpu=0 a.example.com/gpu=2 b.example.com/nic=1 c.example.com/none=0");
-    scene.class.instance_types[0].extended.extended = devices.requests.extended.clone();
+    scene.class.instance_types[0].extended_resources =
+        devices("a.example.com/gpu=2 b.example.com/nic=1 c.example.com/none=0");
     scene.machine("m", "alpha");
     let mut claim = scene.claims["m"].spec.clone();
     let world = scene.world();

@@ -212,7 +212,7 @@ const LIMITS: [(&str, Full); 5] = [
 
 /// What is in quarantine before it is free.
 const NUMBERS: [(&str, Full); 2] = [
-    ("VMID", |scene| scene.cluster.vmid_last = Vmid(1001)),
+    ("VMID", |scene| scene.cluster.vmid_range.last = Vmid(1001)),
     ("address", |scene| {
         let range = crate::facts::AddressRange {
             first: "10.0.0.1".parse().unwrap(),

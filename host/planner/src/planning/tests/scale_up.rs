@@ -11,8 +11,8 @@ use crate::planning::Limits;
 fn thirty_pods_get_as_many_machines_as_their_size_says() {
     // 4 cores and 8 GiB less an overhead of 200m and 512 MiB: seven pods of 500m each.
     let mut scene = Scene::default();
-    scene.class.overhead_milli_cores = 200;
-    scene.class.overhead_memory_bytes = GIB / 2;
+    scene.class.overhead.cpu = Amount::read("200m").unwrap();
+    scene.class.overhead.memory = Amount::mib(512);
     scene.pending("web", 30, spec("cpu=500m memory=512Mi"));
     assert_eq!(launches(&scene), 5);
 }
@@ -143,7 +143,7 @@ fn extended_resources_need_a_type_that_offers_them() {
         "asks for 1 of nvidia.com/gpu; the largest machine offers 0"
     );
     let mut gpu = instance_type("gpu", 4, 8);
-    gpu.extended = amounts("nvidia.com/gpu=1");
+    gpu.extended_resources = devices("nvidia.com/gpu=1");
     scene.class.instance_types.push(gpu);
     let plan = scene.plan();
     assert_eq!(
@@ -386,7 +386,7 @@ fn a_large_plan_finds_the_type_that_costs_least_too() {
     for name in ["alpha", "beta", "gamma"] {
         *scene.hypervisor(name) = hypervisor(100_000, 1_000_000);
     }
-    scene.cluster.vmid_last = Vmid(99_999);
+    scene.cluster.vmid_range.last = Vmid(99_999);
     let workers = scene.workers();
     (
         workers.limits.max_nodes,
@@ -513,7 +513,7 @@ fn machines_that_a_pool_wants_and_cannot_have_are_reported() {
         plan.report.findings[0].to_string(),
         "warning: NodePool/workers: kproxide can make no more machines for the pool's minNodes: the pool has 2 of at most 2 machines (maxNodes)"
     );
-    scene.cluster.exclude = vec!["alpha".into(), "beta".into(), "gamma".into()];
+    scene.cluster.hypervisors.exclude = vec!["alpha".into(), "beta".into(), "gamma".into()];
     assert!(scene.plan().report.findings[0].message.contains(
         "pve/alpha, pve/beta, pve/gamma: excluded by spec.hypervisors of the ProxmoxCluster"
     ));

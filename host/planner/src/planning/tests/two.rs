@@ -127,7 +127,7 @@ fn memory_is_limited_and_promised_as_cores_are() {
     scene.workers().limits.memory_mib = None;
     scene.inventory.hypervisors = [("alpha".into(), hypervisor(32, 20))].into();
     assert_eq!(launches(&scene), 2);
-    scene.cluster.system_reserved_memory_bytes = 5 * GIB;
+    scene.cluster.system_reserved.memory = Amount::mib(5 << 10);
     assert_eq!(launches(&scene), 1);
 }
 

@@ -443,17 +443,18 @@ fn a_driver_that_tells_its_room_is_asked() {
     );
     room(&mut scene, "n2", 0);
     assert_eq!(launched(&scene), 1, "a new machine may have room");
-    let setting = |capacity_bytes| CsiSetting {
+    let setting = |capacity| CsiSetting {
         driver: "topolvm.io".into(),
-        capacity_bytes: Some(capacity_bytes),
-        ..CsiSetting::default()
+        limit: None,
+        capacity: Some(Amount::mib(capacity)),
+        topology: std::collections::BTreeMap::new(),
     };
-    scene.class.csi = vec![setting((1 << 30) - 1)];
+    scene.class.csi = vec![setting((1 << 10) - 1)];
     assert_eq!(launched(&scene), 0, "its class says that it will not");
     assert!(
         whys(&scene.plan()).contains("too little room for a new volume of StorageClass topolvm")
     );
-    scene.class.csi = vec![setting(1 << 30)];
+    scene.class.csi = vec![setting(1 << 10)];
     // A Node that has just come has not said yet how much it has.
     scene.node("n3", node("cpu=8 memory=16Gi")).created = at(NOW - 60);
     assert_eq!(

@@ -64,7 +64,7 @@ fn size_differs(class: &ClassFacts, claim: &ClaimFacts) -> bool {
     let size = types.find(|size| size.name == claim.spec.instance_type);
     size.is_some_and(|size| {
         u64::from(size.cores) * 1000 != made.milli_cores
-            || size.memory_bytes != made.memory_bytes
-            || size.disk_bytes != made.disk_bytes
+            || size.memory_bytes() != made.memory_bytes
+            || size.disk_bytes() != made.disk_bytes
     })
 }

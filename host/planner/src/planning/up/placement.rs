@@ -356,7 +356,7 @@ impl<'w> Planning<'w> {
             resources: ClaimResources {
                 milli_cores: offer.size.milli_cores,
                 memory_bytes: offer.size.memory_bytes,
-                disk_bytes: offer.instance_type.disk_bytes,
+                disk_bytes: offer.instance_type.disk_bytes(),
             },
             address,
             machine: Some(Box::new(class.machine.clone())),
@@ -522,12 +522,15 @@ impl<'w> Planning<'w> {
         let world = self.tick.world;
         let cluster = world.clusters().get(name)?;
         let ledger = &self.ledger;
-        let (used, next) = self
-            .placing
-            .numbers
-            .entry(name.clone())
-            .or_insert_with(|| (used_numbers(world, ledger, name), cluster.vmid_first.0));
-        if let Some(number) = (*next..=cluster.vmid_last.0).find(|number| !used.contains(number)) {
+        let (used, next) = self.placing.numbers.entry(name.clone()).or_insert_with(|| {
+            (
+                used_numbers(world, ledger, name),
+                cluster.vmid_range.first.0,
+            )
+        });
+        if let Some(number) =
+            (*next..=cluster.vmid_range.last.0).find(|number| !used.contains(number))
+        {
             *next = number.saturating_add(1);
             return Some(Vmid(number));
         }

@@ -280,7 +280,7 @@ pub(in crate::planning) fn remove(usage: &mut Usage, size: Size) {
 pub(in crate::planning) fn size_of(instance_type: &InstanceType) -> Size {
     Size {
         milli_cores: u64::from(instance_type.cores) * 1000,
-        memory_bytes: instance_type.memory_bytes,
+        memory_bytes: instance_type.memory_bytes(),
     }
 }
 

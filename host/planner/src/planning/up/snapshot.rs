@@ -275,7 +275,7 @@ impl<'w> Planning<'w> {
         let inventory = self.tick.world.inventories().get(&spec.cluster);
         let templates = class
             .zip(inventory)
-            .and_then(|(class, inventory)| inventory.templates.get(&class.template));
+            .and_then(|(class, inventory)| inventory.templates.get(&class.template.name));
         templates
             .and_then(|templates| templates.iter().map(TemplateFacts::boot_bytes).min())
             .unwrap_or(0)
@@ -290,7 +290,7 @@ impl<'w> Planning<'w> {
         let class = world.classes().get(&pool.node_class)?;
         let size = class.instance_types.iter().find(|size| {
             u64::from(size.cores) * 1000 == entry.milli_cores
-                && size.memory_bytes == entry.memory_bytes
+                && size.memory_bytes() == entry.memory_bytes
         })?;
         let hypervisor = entry.hypervisor_id();
         let decoration = decorate::remembered(world, &entry.pool, &size.name, &hypervisor);

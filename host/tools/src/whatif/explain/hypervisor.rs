@@ -113,7 +113,7 @@ impl About<'_> {
                 "overcommit",
                 format!(
                     "cpu {}, memory {}",
-                    cluster.overcommit_cpu, cluster.overcommit_memory
+                    cluster.overcommit.cpu, cluster.overcommit.memory
                 ),
             );
         }

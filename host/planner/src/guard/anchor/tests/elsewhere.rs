@@ -25,7 +25,7 @@ fn assert_is_held(mut copy: Kproxide, mut proxmox: Proxmox) {
 #[test]
 fn f113_a_copy_sees_the_anchor_that_stands_outside_its_own_range() {
     let (copy, proxmox) = copy_beside(Vmid(3500));
-    assert!(copy.scene.cluster.vmid_last < Vmid(3500));
+    assert!(copy.scene.cluster.vmid_range.last < Vmid(3500));
     assert_is_held(copy, proxmox);
 }
 

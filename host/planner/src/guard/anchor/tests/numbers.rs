@@ -45,7 +45,7 @@ fn after_the_last_number_it_goes_on_from_the_top() {
     let (mut kproxide, mut proxmox) = original();
     proxmox.anchors.clear();
     proxmox.hidden = [Vmid(2999)].into();
-    kproxide.scene.cluster.vmid_last = Vmid(3999);
+    kproxide.scene.cluster.vmid_range.last = Vmid(3999);
     let _ = told_and_made(&mut kproxide, &mut proxmox, 20, |_, _| {});
     assert_eq!(proxmox.anchors.keys().collect::<Vec<_>>(), [&Vmid(3999)]);
 }
@@ -93,7 +93,7 @@ fn f113_anchors_that_lose_their_lines_are_made_a_few_times_at_most() {
 fn an_anchor_that_no_hypervisor_takes_is_told() {
     let (mut kproxide, mut proxmox) = original();
     proxmox.anchors.clear();
-    kproxide.scene.cluster.include = vec!["nowhere".into()];
+    kproxide.scene.cluster.hypervisors.include = vec!["nowhere".into()];
     let (told, made) = told_and_made(&mut kproxide, &mut proxmox, 20, |_, _| {});
     assert_eq!(made, []);
     for message in told {

@@ -7,7 +7,7 @@ fn a_cluster_says_when_its_last_number_is_used() {
     let mut scene = Scene::default();
     scene.coming_machine("m", "alpha", Phase::Pending);
     for (last, is_used_up) in [(1000, true), (1001, false)] {
-        scene.cluster.vmid_last = Vmid(last);
+        scene.cluster.vmid_range.last = Vmid(last);
         let used_up = crate::planning::vmids_used_up(&scene.world(), &"pve".into());
         assert_eq!(used_up, is_used_up, "1000 to {last}");
     }
@@ -16,8 +16,8 @@ fn a_cluster_says_when_its_last_number_is_used() {
 #[test]
 fn f110_numbers_come_from_the_range_and_are_never_reused() {
     let mut scene = Scene::default();
-    scene.cluster.vmid_first = Vmid(9998);
-    scene.cluster.vmid_last = Vmid(10_003);
+    scene.cluster.vmid_range.first = Vmid(9998);
+    scene.cluster.vmid_range.last = Vmid(10_003);
     scene.coming_machine("quarantined", "alpha", Phase::Pending);
     scene.claims.clear();
     scene.ledger.entries[0].vmid = Vmid(9998);
@@ -95,7 +95,7 @@ fn s3_where_no_number_is_free_the_one_goes_that_rests_longest() {
         given
     };
 
-    scene.cluster.vmid_last = Vmid(1004);
+    scene.cluster.vmid_range.last = Vmid(1004);
     let numbers: Vec<u32> = given(&scene)
         .into_iter()
         .map(|(number, _)| number)
@@ -105,7 +105,7 @@ fn s3_where_no_number_is_free_the_one_goes_that_rests_longest() {
     assert_eq!(rested, 2);
 
     // In the same way an address, where numbers abound.
-    scene.cluster.vmid_last = Vmid(1100);
+    scene.cluster.vmid_range.last = Vmid(1100);
     scene.class.addresses = Some(vec![AddressRange {
         first: "10.0.0.0".parse().unwrap(),
         last: "10.0.0.4".parse().unwrap(),
@@ -116,7 +116,7 @@ fn s3_where_no_number_is_free_the_one_goes_that_rests_longest() {
 
     // What is free goes first, and nothing that rests is touched.
     scene.class.addresses = None;
-    scene.cluster.vmid_last = Vmid(1005);
+    scene.cluster.vmid_range.last = Vmid(1005);
     let plan = scene.plan();
     let numbers = plan.launches.iter().map(|launch| launch.spec.vmid.0);
     assert_eq!(numbers.collect::<Vec<_>>(), [1005]);

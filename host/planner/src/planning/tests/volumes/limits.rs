@@ -17,7 +17,8 @@ fn a_node_holds_as_many_volumes_as_its_driver_says() {
     scene.class.csi = vec![CsiSetting {
         driver: PROXMOX_CSI.into(),
         limit: Some(10),
-        ..CsiSetting::default()
+        capacity: None,
+        topology: std::collections::BTreeMap::new(),
     }];
     assert_eq!(launched(&scene), 3);
     // A Node that is there says it itself. What is attached without a pod counts.
@@ -116,7 +117,8 @@ fn s1_one_node_does_not_say_alone_how_many_volumes_the_next_one_holds_nor_where_
     known.class.csi = vec![CsiSetting {
         driver: driver.into(),
         limit: Some(10),
-        ..CsiSetting::default()
+        capacity: None,
+        topology: std::collections::BTreeMap::new(),
     }];
     let text = |nominal| {
         format!(
