@@ -1,19 +1,28 @@
-//! What each watched kind becomes.
+//! The table of the watched kinds: one row for each, and what its objects become.
 
-use kproxide_planner::facts::Delta;
+use std::borrow::Cow;
+use std::fmt;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use kproxide_planner::facts::{ClassFacts, Delta, Labels};
 use kproxide_planner::ids::ObjectKey;
 use kproxide_planner::keys::FORGET_LEARNED;
+use kube::Resource;
 use kube::runtime::watcher;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::sync::mpsc;
 
-use super::{Change, Kind};
+use super::{Change, Report, full_name, run};
+use crate::client::Client;
 use crate::convert::{
     Unreadable, claim_facts, class_facts, cluster_facts, csi_driver_facts, csi_node_facts,
-    daemon_set_facts, disruption_budget_facts, existence, hypervisors_off, ledger_facts,
+    daemon_set_facts, decoded, disruption_budget_facts, existence, hypervisors_off, ledger_facts,
     node_facts, pod_facts, pool_facts, storage_capacity_facts, storage_class_facts,
     volume_attachment_facts, volume_claim_facts, volume_facts,
 };
-use crate::crd::{LEDGER_NAME, Ledger, NodeClaim, NodeClass, NodePool, ProxmoxCluster};
+use crate::crd::{Ledger, NodeClaim, NodeClass, NodePool, ProxmoxCluster};
 use crate::view::{
     CsiDriverView, CsiNodeView, CustomView, DaemonSetView, DisruptionBudgetView, NamespaceView,
     NodeView, PodView, StorageCapacityView, StorageClassView, VolumeAttachmentView,
@@ -22,27 +31,159 @@ use crate::view::{
 
 /// An object as a watch delivers it.
 pub(super) trait Watched:
-    kube::Resource<DynamicType = ()>
-    + Clone
-    + std::fmt::Debug
-    + DeserializeOwned
-    + Send
-    + Sync
-    + 'static
+    Resource<DynamicType = ()> + Clone + fmt::Debug + DeserializeOwned + Send + Sync + 'static
 {
     const KIND: Kind;
-
-    /// Which objects are watched; all, as a rule.
-    fn selection(config: watcher::Config) -> watcher::Config {
-        config
-    }
+    /// A field selector: which objects are watched. `None`: all.
+    const ONLY: Option<&'static str>;
 
     /// What follows from the object as it is now, or from its absence; its name is `name` or `namespace/name`.
     fn changes(name: &str, object: Option<&Self>) -> Result<Vec<Change>, Unreadable>;
+
+    fn selection(config: watcher::Config) -> watcher::Config {
+        match Self::ONLY {
+            Some(fields) => config.fields(fields),
+            None => config,
+        }
+    }
+}
+
+/// What is done with the objects of one kind.
+struct Entry {
+    api_version: Cow<'static, str>,
+    kind: Cow<'static, str>,
+    resource: Cow<'static, str>,
+    run: fn(Client, mpsc::Sender<Report>) -> BoxFuture<'static, ()>,
+    path: String,
+    read: fn(&Value) -> Result<Vec<Change>, Unreadable>,
+}
+
+impl Entry {
+    fn of<K: Watched>() -> Self {
+        Self {
+            api_version: K::api_version(&()),
+            kind: K::kind(&()),
+            resource: K::plural(&()),
+            path: K::url_path(&(), None),
+            run: |client, reports| run::<K>(client, reports).boxed(),
+            read: |object| {
+                let read: K = decoded(K::kind(&()).as_ref(), object)?;
+                K::changes(&full_name(&read), Some(&read))
+            },
+        }
+    }
+}
+
+/// `Kind`, and `Watched` for each view.
+macro_rules! watched {
+    ($($kind:ident: $view:ty $(, only $fields:literal)?, |$name:ident, $object:ident| $changes:expr;)+) => {
+        /// A kind of object that is watched.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Kind { $($kind),+ }
+
+        impl Kind {
+            pub const ALL: [Self; [$(Kind::$kind),+].len()] = [$(Self::$kind),+];
+
+            fn entry(self) -> Entry {
+                match self { $(Self::$kind => Entry::of::<$view>()),+ }
+            }
+        }
+
+        $(impl Watched for $view {
+            const KIND: Kind = Kind::$kind;
+            const ONLY: Option<&'static str> = [$(Some($fields),)? None][0];
+
+            fn changes($name: &str, $object: Option<&Self>) -> Result<Vec<Change>, Unreadable> {
+                $changes
+            }
+        })+
+    };
+}
+
+watched! {
+    Clusters: CustomView<ProxmoxCluster>,
+        |name, cluster| Ok(of_cluster(name, cluster));
+    Classes: CustomView<NodeClass>,
+        |name, class| one(Delta::Class(name.into(), boxed(class, with_status)));
+    Pools: CustomView<NodePool>,
+        |name, pool| one(Delta::Pool(name.into(), boxed(pool, |it| pool_facts(&it.metadata, &it.spec))));
+    Claims: CustomView<NodeClaim>,
+        |name, claim| one(Delta::Claim(name.into(), claim.map(claim_facts).transpose()?.map(Box::new)));
+    Ledger: CustomView<Ledger>, only "metadata.name=kproxide",
+        |_name, ledger| one(Delta::Ledger(ledger.map(ledger_facts).transpose()?.map(Box::new)));
+    Nodes: NodeView,
+        |name, node| one(Delta::Node(name.into(), boxed(node, node_facts)));
+    // Finished pods weigh nothing, and thousands of them may lie about.
+    Pods: PodView, only "status.phase!=Succeeded,status.phase!=Failed",
+        |name, pod| one(Delta::Pod(key(name), boxed(pod, pod_facts)));
+    DaemonSets: DaemonSetView,
+        |name, set| one(Delta::DaemonSet(key(name), boxed(set, daemon_set_facts)));
+    DisruptionBudgets: DisruptionBudgetView,
+        |name, budget| one(Delta::DisruptionBudget(key(name), boxed(budget, disruption_budget_facts)));
+    Namespaces: NamespaceView,
+        |name, namespace| one(Delta::Namespace(name.into(), boxed(namespace, labels)));
+    VolumeAttachments: VolumeAttachmentView,
+        |name, attachment| one(Delta::VolumeAttachment(name.into(), attachment.and_then(volume_attachment_facts)));
+    VolumeClaims: VolumeClaimView,
+        |name, claim| one(Delta::VolumeClaim(key(name), boxed(claim, volume_claim_facts)));
+    Volumes: VolumeView,
+        |name, volume| one(Delta::Volume(name.to_owned(), boxed(volume, volume_facts)));
+    StorageClasses: StorageClassView,
+        |name, class| one(Delta::StorageClass(name.to_owned(), boxed(class, storage_class_facts)));
+    CsiNodes: CsiNodeView,
+        |name, node| one(Delta::CsiNode(name.into(), boxed(node, csi_node_facts)));
+    CsiDrivers: CsiDriverView,
+        |name, driver| one(Delta::CsiDriver(name.to_owned(), boxed(driver, csi_driver_facts)));
+    StorageCapacities: StorageCapacityView,
+        |name, capacity| one(Delta::StorageCapacity(key(name), boxed(capacity, storage_capacity_facts)));
+}
+
+impl Kind {
+    /// The resource, as RBAC and logs name it.
+    pub fn resource(self) -> Cow<'static, str> {
+        self.entry().resource
+    }
+
+    /// The kind of objects with this `apiVersion` and `kind`. `None`: no watch is interested in them.
+    pub fn of(api_version: &str, kind: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|one| {
+            let entry = one.entry();
+            entry.api_version == api_version && entry.kind == kind
+        })
+    }
+
+    /// Where the API server lists all objects of the kind.
+    pub fn path(self) -> String {
+        self.entry().path
+    }
+
+    /// What follows from an object that no watch has delivered, such as one in a file.
+    pub fn read(self, object: &Value) -> Result<Vec<Change>, Unreadable> {
+        (self.entry().read)(object)
+    }
+
+    /// Its watch, to be awaited.
+    pub(super) fn run(
+        self,
+        client: Client,
+        reports: mpsc::Sender<Report>,
+    ) -> BoxFuture<'static, ()> {
+        (self.entry().run)(client, reports)
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.resource())
+    }
 }
 
 fn one(delta: Delta) -> Result<Vec<Change>, Unreadable> {
     Ok(vec![Change::Delta(delta)])
+}
+
+fn boxed<K, F>(object: Option<&K>, facts: impl Fn(&K) -> F) -> Option<Box<F>> {
+    object.map(|object| Box::new(facts(object)))
 }
 
 fn key(name: &str) -> ObjectKey {
@@ -50,189 +191,38 @@ fn key(name: &str) -> ObjectKey {
     ObjectKey::new(namespace, name)
 }
 
-impl Watched for PodView {
-    const KIND: Kind = Kind::Pods;
-
-    /// Finished pods weigh nothing, and thousands of them may lie about.
-    fn selection(config: watcher::Config) -> watcher::Config {
-        config.fields("status.phase!=Succeeded,status.phase!=Failed")
-    }
-
-    fn changes(name: &str, pod: Option<&Self>) -> Result<Vec<Change>, Unreadable> {
-        let facts = pod.map(|pod| Box::new(pod_facts(pod)));
-        one(Delta::Pod(key(name), facts))
-    }
+fn labels(namespace: &NamespaceView) -> Labels {
+    namespace.metadata.labels.clone().unwrap_or_default()
 }
 
-impl Watched for NodeView {
-    const KIND: Kind = Kind::Nodes;
-
-    fn changes(name: &str, node: Option<&Self>) -> Result<Vec<Change>, Unreadable> {
-        let facts = node.map(|node| Box::new(node_facts(node)));
-        one(Delta::Node(name.into(), facts))
-    }
+fn of_cluster(name: &str, cluster: Option<&CustomView<ProxmoxCluster>>) -> Vec<Change> {
+    let read = cluster.map(|cluster| {
+        let (mut facts, connection) = cluster_facts(&cluster.spec);
+        facts.existence = existence(&cluster.metadata);
+        facts.off = hypervisors_off(&cluster.metadata);
+        (Box::new(facts), connection)
+    });
+    let (facts, connection) = read.unzip();
+    vec![
+        Change::Connection(name.into(), connection.flatten()),
+        Change::Delta(Delta::Cluster(name.into(), facts)),
+    ]
 }
 
-impl Watched for DaemonSetView {
-    const KIND: Kind = Kind::DaemonSets;
-
-    fn changes(name: &str, set: Option<&Self>) -> Result<Vec<Change>, Unreadable> {
-        let facts = set.map(|set| Box::new(daemon_set_facts(set)));
-        one(Delta::DaemonSet(key(name), facts))
+/// Beside its specification a class keeps what its Nodes have shown.
+fn with_status(class: &CustomView<NodeClass>) -> ClassFacts {
+    let mut facts = class_facts(&class.spec);
+    facts.existence = existence(&class.metadata);
+    let annotations = class.metadata.annotations.as_ref();
+    if let Some(word) = annotations.and_then(|all| all.get(FORGET_LEARNED)) {
+        facts.digest = format!("{} {word}", facts.digest).into();
     }
-}
-
-impl Watched for DisruptionBudgetView {
-    const KIND: Kind = Kind::DisruptionBudgets;
-
-    fn changes(name: &str, budget: Option<&Self>) -> Result<Vec<Change>, Unreadable> {
-        let facts = budget.map(|budget| Box::new(disruption_budget_facts(budget)));
-        one(Delta::DisruptionBudget(key(name), facts))
-    }
-}
-
-impl Watched for NamespaceView {
-    const KIND: Kind = Kind::Namespaces;
-
-    fn changes(name: &str, namespace: Option<&Self>) -> Result<Vec<Change>, Unreadable> {
-        let labels = namespace.map(|it| it.metadata.labels.clone().unwrap_or_default());
-        one(Delta::Namespace(name.into(), labels.map(Box::new)))
-    }
-}
-
-impl Watched for VolumeAttachmentView {
-    const KIND: Kind = Kind::VolumeAttachments;
-
-    fn changes(name: &str, attachment: Option<&Self>) -> Result<Vec<Change>, Unreadable> {
-        let facts = attachment.and_then(volume_attachment_facts);
-        one(Delta::VolumeAttachment(name.to_owned(), facts))
-    }
-}
-
-impl Watched for VolumeClaimView {
-    const KIND: Kind = Kind::VolumeClaims;
-
-    fn changes(name: &str, claim: Option<&Self>) -> Result<Vec<Change>, Unreadable> {
-        let facts = claim.map(|claim| Box::new(volume_claim_facts(claim)));
-        one(Delta::VolumeClaim(key(name), facts))
-    }
-}
-
-impl Watched for VolumeView {
-    const KIND: Kind = Kind::Volumes;
-
-    fn changes(name: &str, volume: Option<&Self>) -> Result<Vec<Change>, Unreadable> {
-        let facts = volume.map(|volume| Box::new(volume_facts(volume)));
-        one(Delta::Volume(name.to_owned(), facts))
-    }
-}
-
-impl Watched for StorageClassView {
-    const KIND: Kind = Kind::StorageClasses;
-
-    fn changes(name: &str, class: Option<&Self>) -> Result<Vec<Change>, Unreadable> {
-        let facts = class.map(|class| Box::new(storage_class_facts(class)));
-        one(Delta::StorageClass(name.to_owned(), facts))
-    }
-}
-
-impl Watched for CsiNodeView {
-    const KIND: Kind = Kind::CsiNodes;
-
-    fn changes(name: &str, node: Option<&Self>) -> Result<Vec<Change>, Unreadable> {
-        let facts = node.map(|node| Box::new(csi_node_facts(node)));
-        one(Delta::CsiNode(name.into(), facts))
-    }
-}
-
-impl Watched for CsiDriverView {
-    const KIND: Kind = Kind::CsiDrivers;
-
-    fn changes(name: &str, driver: Option<&Self>) -> Result<Vec<Change>, Unreadable> {
-        let facts = driver.map(|driver| Box::new(csi_driver_facts(driver)));
-        one(Delta::CsiDriver(name.to_owned(), facts))
-    }
-}
-
-impl Watched for StorageCapacityView {
-    const KIND: Kind = Kind::StorageCapacities;
-
-    fn changes(name: &str, capacity: Option<&Self>) -> Result<Vec<Change>, Unreadable> {
-        let facts = capacity.map(|capacity| Box::new(storage_capacity_facts(capacity)));
-        one(Delta::StorageCapacity(key(name), facts))
-    }
-}
-
-impl Watched for CustomView<ProxmoxCluster> {
-    const KIND: Kind = Kind::Clusters;
-
-    fn changes(name: &str, cluster: Option<&Self>) -> Result<Vec<Change>, Unreadable> {
-        let (facts, connection) = cluster
-            .map(|cluster| {
-                let (mut facts, connection) = cluster_facts(&cluster.spec);
-                facts.existence = existence(&cluster.metadata);
-                facts.off = hypervisors_off(&cluster.metadata);
-                (Box::new(facts), connection)
-            })
-            .unzip();
-        Ok(vec![
-            Change::Connection(name.into(), connection.flatten()),
-            Change::Delta(Delta::Cluster(name.into(), facts)),
-        ])
-    }
-}
-
-impl Watched for CustomView<NodeClass> {
-    const KIND: Kind = Kind::Classes;
-
-    fn changes(name: &str, class: Option<&Self>) -> Result<Vec<Change>, Unreadable> {
-        let facts = class.map(|class| {
-            let mut facts = class_facts(&class.spec);
-            facts.existence = existence(&class.metadata);
-            let annotations = class.metadata.annotations.as_ref();
-            if let Some(word) = annotations.and_then(|all| all.get(FORGET_LEARNED)) {
-                facts.digest = format!("{} {word}", facts.digest).into();
-            }
-            let learned = class.status.get("learned").cloned();
-            // Rows of another version of kproxide are learned anew.
-            facts.learned = learned
-                .and_then(|rows| serde_json::from_value(rows).ok())
-                .unwrap_or_default();
-            Box::new(facts)
-        });
-        one(Delta::Class(name.into(), facts))
-    }
-}
-
-impl Watched for CustomView<NodePool> {
-    const KIND: Kind = Kind::Pools;
-
-    fn changes(name: &str, pool: Option<&Self>) -> Result<Vec<Change>, Unreadable> {
-        let facts = pool.map(|pool| Box::new(pool_facts(&pool.metadata, &pool.spec)));
-        one(Delta::Pool(name.into(), facts))
-    }
-}
-
-impl Watched for CustomView<NodeClaim> {
-    const KIND: Kind = Kind::Claims;
-
-    fn changes(name: &str, claim: Option<&Self>) -> Result<Vec<Change>, Unreadable> {
-        let facts = claim.map(claim_facts).transpose()?;
-        one(Delta::Claim(name.into(), facts.map(Box::new)))
-    }
-}
-
-impl Watched for CustomView<Ledger> {
-    const KIND: Kind = Kind::Ledger;
-
-    fn selection(config: watcher::Config) -> watcher::Config {
-        config.fields(&format!("metadata.name={LEDGER_NAME}"))
-    }
-
-    fn changes(_: &str, ledger: Option<&Self>) -> Result<Vec<Change>, Unreadable> {
-        let facts = ledger.map(ledger_facts).transpose()?;
-        one(Delta::Ledger(facts.map(Box::new)))
-    }
+    let learned = class.status.get("learned").cloned();
+    // Rows of another version of kproxide are learned anew.
+    facts.learned = learned
+        .and_then(|rows| serde_json::from_value(rows).ok())
+        .unwrap_or_default();
+    facts
 }
 
 #[cfg(test)]
@@ -264,6 +254,15 @@ mod tests {
         let problem = "spec.policies: it is nested too deep";
         assert_eq!(a, (7, Some(problem.to_owned())));
         assert!(b.0 == 7 && b.1.as_deref() != Some(problem), "{b:?}");
+    }
+
+    #[test]
+    fn the_one_ledger_is_watched() {
+        let only = <CustomView<Ledger> as Watched>::ONLY;
+        assert_eq!(
+            only,
+            Some(&*format!("metadata.name={}", crate::crd::LEDGER_NAME))
+        );
     }
 
     #[test]

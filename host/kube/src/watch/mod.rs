@@ -9,7 +9,6 @@ mod backoff;
 mod kinds;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -17,160 +16,15 @@ use futures::{FutureExt as _, Stream, StreamExt as _};
 use kproxide_planner::facts::Delta;
 use kproxide_planner::ids::ClusterName;
 use kube::runtime::watcher::{self, Event, watcher};
-use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::client::{Client, PAGE, larger_page, smaller_page};
-use super::convert::{ClusterConnection, Unreadable, decoded, object_key};
-use super::crd::{Ledger, NodeClaim, NodeClass, NodePool, ProxmoxCluster};
-use super::view::{
-    CsiDriverView, CsiNodeView, CustomView, DaemonSetView, DisruptionBudgetView, NamespaceView,
-    NodeView, PodView, StorageCapacityView, StorageClassView, VolumeAttachmentView,
-    VolumeClaimView, VolumeView,
-};
+use super::convert::{ClusterConnection, Unreadable, object_key};
 use backoff::Backoff;
+pub use kinds::Kind;
 use kinds::Watched;
 use kproxide_common::chain::chain;
-
-/// A kind of object that is watched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    Clusters,
-    Classes,
-    Pools,
-    Claims,
-    Ledger,
-    Nodes,
-    Pods,
-    DaemonSets,
-    DisruptionBudgets,
-    Namespaces,
-    VolumeAttachments,
-    VolumeClaims,
-    Volumes,
-    StorageClasses,
-    CsiNodes,
-    CsiDrivers,
-    StorageCapacities,
-}
-
-impl Kind {
-    pub const ALL: [Self; 17] = [
-        Self::Clusters,
-        Self::Classes,
-        Self::Pools,
-        Self::Claims,
-        Self::Ledger,
-        Self::Nodes,
-        Self::Pods,
-        Self::DaemonSets,
-        Self::DisruptionBudgets,
-        Self::Namespaces,
-        Self::VolumeAttachments,
-        Self::VolumeClaims,
-        Self::Volumes,
-        Self::StorageClasses,
-        Self::CsiNodes,
-        Self::CsiDrivers,
-        Self::StorageCapacities,
-    ];
-
-    /// The resource, as RBAC and logs name it.
-    pub fn resource(self) -> &'static str {
-        match self {
-            Self::Clusters => "proxmoxclusters",
-            Self::Classes => "nodeclasses",
-            Self::Pools => "nodepools",
-            Self::Claims => "nodeclaims",
-            Self::Ledger => "ledgers",
-            Self::Nodes => "nodes",
-            Self::Pods => "pods",
-            Self::DaemonSets => "daemonsets",
-            Self::DisruptionBudgets => "poddisruptionbudgets",
-            Self::Namespaces => "namespaces",
-            Self::VolumeAttachments => "volumeattachments",
-            Self::VolumeClaims => "persistentvolumeclaims",
-            Self::Volumes => "persistentvolumes",
-            Self::StorageClasses => "storageclasses",
-            Self::CsiNodes => "csinodes",
-            Self::CsiDrivers => "csidrivers",
-            Self::StorageCapacities => "csistoragecapacities",
-        }
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.resource())
-    }
-}
-
-impl Kind {
-    fn entry(self) -> Entry {
-        match self {
-            Self::Clusters => Entry::of::<CustomView<ProxmoxCluster>>(),
-            Self::Classes => Entry::of::<CustomView<NodeClass>>(),
-            Self::Pools => Entry::of::<CustomView<NodePool>>(),
-            Self::Claims => Entry::of::<CustomView<NodeClaim>>(),
-            Self::Ledger => Entry::of::<CustomView<Ledger>>(),
-            Self::Nodes => Entry::of::<NodeView>(),
-            Self::Pods => Entry::of::<PodView>(),
-            Self::DaemonSets => Entry::of::<DaemonSetView>(),
-            Self::DisruptionBudgets => Entry::of::<DisruptionBudgetView>(),
-            Self::Namespaces => Entry::of::<NamespaceView>(),
-            Self::VolumeAttachments => Entry::of::<VolumeAttachmentView>(),
-            Self::VolumeClaims => Entry::of::<VolumeClaimView>(),
-            Self::Volumes => Entry::of::<VolumeView>(),
-            Self::StorageClasses => Entry::of::<StorageClassView>(),
-            Self::CsiNodes => Entry::of::<CsiNodeView>(),
-            Self::CsiDrivers => Entry::of::<CsiDriverView>(),
-            Self::StorageCapacities => Entry::of::<StorageCapacityView>(),
-        }
-    }
-
-    /// The kind of objects with this `apiVersion` and `kind`. `None`: no watch is interested in them.
-    pub fn of(api_version: &str, kind: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|one| {
-            let entry = one.entry();
-            entry.api_version == api_version && entry.kind == kind
-        })
-    }
-
-    /// Where the API server lists all objects of the kind.
-    pub fn path(self) -> String {
-        self.entry().path
-    }
-
-    /// What follows from an object that no watch has delivered, such as one in a file.
-    pub fn read(self, object: &Value) -> Result<Vec<Change>, Unreadable> {
-        (self.entry().read)(object)
-    }
-}
-
-/// What is done with the objects of one kind.
-struct Entry {
-    api_version: String,
-    kind: String,
-    path: String,
-    run: fn(Client, mpsc::Sender<Report>) -> BoxFuture<'static, ()>,
-    read: fn(&Value) -> Result<Vec<Change>, Unreadable>,
-}
-
-impl Entry {
-    fn of<K: Watched>() -> Self {
-        Self {
-            api_version: K::api_version(&()).into_owned(),
-            kind: K::kind(&()).into_owned(),
-            path: K::url_path(&(), None),
-            run: |client, reports| run::<K>(client, reports).boxed(),
-            read: |object| {
-                let read: K = decoded(K::kind(&()).as_ref(), object)?;
-                K::changes(&full_name(&read), Some(&read))
-            },
-        }
-    }
-}
 
 /// One thing that is different now.
 #[derive(Clone, Debug)]
@@ -217,7 +71,7 @@ pub fn tasks(
 ) -> Vec<(Kind, BoxFuture<'static, ()>)> {
     Kind::ALL
         .into_iter()
-        .map(|kind| (kind, (kind.entry().run)(client.clone(), reports.clone())))
+        .map(|kind| (kind, kind.run(client.clone(), reports.clone())))
         .collect()
 }
 
@@ -314,7 +168,7 @@ impl Follower {
             if is_expired(&error) && life >= SHORTEST_LIFE {
                 // Ordinary: the server keeps history for a few minutes only. kube's watcher would list again by itself, but where the watch was refused
                 // before it began it would ask for the same version, at once and for ever.
-                tracing::debug!(resource = K::KIND.resource(), "watch expired");
+                tracing::debug!(resource = %K::KIND, "watch expired");
                 break;
             }
             if life >= SOUND_LIFE {

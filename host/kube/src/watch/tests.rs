@@ -4,6 +4,7 @@ use futures::stream;
 use serde_json::json;
 
 use super::*;
+use crate::view::PodView;
 
 fn pod(name: &str) -> PodView {
     serde_json::from_value(json!({"metadata": {"name": name, "namespace": "shop", "uid": name}}))

@@ -171,7 +171,7 @@ pub(super) async fn unlisted(sources: &Sources) -> Vec<Finding> {
             Ok(Ok((404, _))) if is_ours(kind) => return None,
             Ok(Ok((404, _))) => "the API server does not serve them. See whether --runtime-config switches them off".to_owned(),
             // These are told already.
-            _ if LISTED.contains(&kind.resource()) => return None,
+            _ if LISTED.contains(&&*kind.resource()) => return None,
             Ok(Ok((_, message))) => foreign::said(message.as_str().unwrap_or_default()),
             Ok(Err(error)) => chain(&error),
             Err(_) => format!("no answer within {} s", KUBERNETES_DEADLINE.as_secs()),
