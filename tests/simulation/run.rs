@@ -355,7 +355,7 @@ impl Stage<'_> {
         (config.timing.poll_interval, config.lease) = (poll_interval, lease);
         config.anchor = anchor;
         if let Some(quarantine) = self.scenario.quarantine {
-            config.quarantine = quarantine
+            config.limits.quarantine = quarantine
                 .try_into()
                 .expect("the scenario's quarantine is short");
         }

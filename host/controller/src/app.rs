@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kproxide_planner::facts::{Delta, HostFacts};
-use kproxide_planner::planning::Limits;
 use kproxide_planner::world::World;
 use thiserror::Error;
 use tokio::sync::{mpsc, watch};
@@ -254,7 +253,7 @@ impl App {
             fence: act_fence(&fence),
             nonces: nonces(&random),
             rules: Rules {
-                quarantine: config.quarantine,
+                quarantine: config.limits.quarantine,
                 ..Rules::default()
             },
             notes,
@@ -271,13 +270,7 @@ impl App {
         let mut autoscaler = Autoscaler {
             clock,
             timing: config.timing,
-            limits: Limits {
-                max_launches_per_tick: config.max_launches_per_tick,
-                quarantine: config.quarantine,
-                orphan_grace: config.orphan_grace,
-                coming_room: config.coming_room,
-                ..Limits::default()
-            },
+            limits: config.limits,
             world: World::default(),
             clusters,
             policies,

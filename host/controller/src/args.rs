@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, FromArgMatches as _, ValueEnum};
 use kproxide_common::paths;
-use kproxide_common::period::duration;
+use kproxide_common::period::{duration, signed_duration};
 use kproxide_planner::facts::LEAST_PRIORITY;
 use kproxide_planner::kubernetes::quantity::{Quantity, QuantityError};
 
@@ -128,15 +128,15 @@ pub struct Timing {
     pub cold_start: std::time::Duration,
     /// Do not use the VMID and the address of a destroyed machine again for this long. If no other is free, one
     /// hour is enough
-    #[arg(long, default_value = "24h", value_parser = duration, value_name = "DURATION")]
-    pub quarantine: std::time::Duration,
+    #[arg(long, default_value = "24h", value_parser = signed_duration, value_name = "DURATION")]
+    pub quarantine: jiff::SignedDuration,
     /// Remove a machine that has lost its NodeClaim after this long, unless its Node is Ready. A machine with a Ready
     /// Node gets a new NodeClaim at once
-    #[arg(long, default_value = "1h", value_parser = duration, value_name = "DURATION")]
-    pub orphan_grace: std::time::Duration,
+    #[arg(long, default_value = "1h", value_parser = signed_duration, value_name = "DURATION")]
+    pub orphan_grace: jiff::SignedDuration,
     /// Launch nothing for a pod that fits where another pod ends within this time. 0s: do not wait for such room
-    #[arg(long, default_value = "60s", value_parser = duration, value_name = "DURATION")]
-    pub coming_room: std::time::Duration,
+    #[arg(long, default_value = "60s", value_parser = signed_duration, value_name = "DURATION")]
+    pub coming_room: jiff::SignedDuration,
     /// Keep a small stopped VM `kproxide-anchor-NUMBER` in each Proxmox cluster. With it kproxide notices a second copy
     /// of this Kubernetes cluster (an etcd backup restored elsewhere) before it removes machines
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL")]

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use jiff::SignedDuration;
 use kproxide_planner::facts::Served;
+use kproxide_planner::planning::Limits;
 use thiserror::Error;
 
 use crate::args;
@@ -24,14 +24,12 @@ pub struct Config {
     pub credentials_dir: PathBuf,
     pub join_dir: PathBuf,
     pub timing: Timing,
-    pub quarantine: SignedDuration,
-    pub orphan_grace: SignedDuration,
-    pub coming_room: SignedDuration,
+    /// What one tick of the planner may do, and how long things rest.
+    pub limits: Limits,
     /// A VM in each Proxmox cluster tells this Kubernetes cluster from its copies.
     pub anchor: bool,
     pub lease: LeaseTiming,
     pub served: Served,
-    pub max_launches_per_tick: u32,
     /// With kproximate's eight gauges.
     pub kproximate_metrics: bool,
 }
@@ -64,12 +62,6 @@ pub enum ConfigError {
     Batch { idle: Duration, max: Duration },
     #[error("--poll-interval must be longer than 0: write it like 10s")]
     PollInterval,
-    #[error("--quarantine {0:?} is too long")]
-    Quarantine(Duration),
-    #[error("--orphan-grace {0:?} is too long")]
-    OrphanGrace(Duration),
-    #[error("--coming-room {0:?} is too long")]
-    ComingRoom(Duration),
 }
 
 impl Config {
@@ -134,15 +126,13 @@ impl Config {
                 inventory_max_age,
                 cold_start,
             },
-            quarantine: quarantine
-                .try_into()
-                .map_err(|_| ConfigError::Quarantine(quarantine))?,
-            orphan_grace: orphan_grace
-                .try_into()
-                .map_err(|_| ConfigError::OrphanGrace(orphan_grace))?,
-            coming_room: coming_room
-                .try_into()
-                .map_err(|_| ConfigError::ComingRoom(coming_room))?,
+            limits: Limits {
+                max_launches_per_tick,
+                quarantine,
+                orphan_grace,
+                coming_room,
+                ..Limits::default()
+            },
             anchor,
             lease: LeaseTiming {
                 duration: lease_duration,
@@ -157,7 +147,6 @@ impl Config {
                     .collect(),
                 least_priority: args.least_priority,
             },
-            max_launches_per_tick,
             kproximate_metrics: args.kproximate_metrics,
         })
     }

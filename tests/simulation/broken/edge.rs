@@ -95,9 +95,9 @@ impl SharedMemory {
 /// Settings with the mistake in them.
 pub(crate) fn mistake_settings(config: &mut Config) {
     match switched_on() {
-        Some(Mutant::NoQuarantine) => config.quarantine = SignedDuration::ZERO,
+        Some(Mutant::NoQuarantine) => config.limits.quarantine = SignedDuration::ZERO,
         Some(Mutant::NoColdStart) => config.timing.cold_start = std::time::Duration::ZERO,
-        Some(Mutant::GcWithoutGrace) => config.orphan_grace = SignedDuration::ZERO,
+        Some(Mutant::GcWithoutGrace) => config.limits.orphan_grace = SignedDuration::ZERO,
         Some(_) | None => {}
     }
 }
