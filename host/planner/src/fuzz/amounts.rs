@@ -150,8 +150,6 @@ pub fn resources(data: &[u8]) {
             "{times} times {asked} of {resource} in {free}"
         );
     }
-    let share = a.share_of(&b);
-    assert!(share >= 0.0, "{share} of {a:?} in {b:?}");
 }
 
 const FIXED: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "pods"];

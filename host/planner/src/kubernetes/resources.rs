@@ -219,16 +219,6 @@ impl Resources {
             .find(|lack| lack.asked > 0 && lack.asked > lack.offered)
     }
 
-    /// The largest share that this takes of `whole`, of CPU and memory. An empty whole is always full.
-    pub fn share_of(&self, whole: &Self) -> f64 {
-        let share = |part: i64, whole: i64| match (part, whole) {
-            (..=0, 1..) => 0.0,
-            (_, ..=0) => 1.0,
-            _ => part as f64 / whole as f64,
-        };
-        share(self.milli_cores, whole.milli_cores).max(share(self.memory_bytes, whole.memory_bytes))
-    }
-
     fn named(&self) -> Vec<(Arc<str>, i64)> {
         let mut named = vec![
             (Arc::from("cpu"), self.milli_cores),

@@ -149,14 +149,6 @@ fn amounts_read_as_people_write_them() {
 }
 
 #[test]
-fn shares_are_of_the_scarcer_resource() {
-    let whole = amounts("cpu=4 memory=8Gi");
-    assert_eq!(amounts("cpu=1 memory=4Gi").share_of(&whole), 0.5);
-    assert_eq!(amounts("").share_of(&whole), 0.0);
-    assert_eq!(amounts("").share_of(&amounts("")), 1.0);
-}
-
-#[test]
 fn what_is_cut_off_is_the_result_and_nothing_on_the_way_to_it() {
     let times = |free: i64, asked: i64, count: i64| {
         let of = |amount| Resources {
