@@ -9,29 +9,29 @@ use serde_json::{Map, Value, json};
 use super::{class_facts, pool_facts};
 
 /// For machines whose class is gone.
-pub static CLASS: LazyLock<ClassFacts> = LazyLock::new(|| class_facts(&fields(least_class())));
+pub static CLASS: LazyLock<ClassFacts> = LazyLock::new(|| class_facts(&least_class()));
 
 /// For machines whose pool is gone.
 pub static POOL: LazyLock<PoolFacts> =
-    LazyLock::new(|| pool_facts(&ObjectMeta::default(), &fields(least_pool())));
+    LazyLock::new(|| pool_facts(&ObjectMeta::default(), &least_pool()));
 
-pub fn least_cluster() -> Value {
-    json!({"endpoints": [], "credentials": "", "vmidRange": {"first": 100, "last": 100}})
+pub fn least_cluster() -> Map<String, Value> {
+    fields(json!({"endpoints": [], "credentials": "", "vmidRange": {"first": 100, "last": 100}}))
 }
 
-pub fn least_class() -> Value {
-    json!({"template": {"name": ""}, "instanceTypes": []})
+pub fn least_class() -> Map<String, Value> {
+    fields(json!({"template": {"name": ""}, "instanceTypes": []}))
 }
 
-pub fn least_pool() -> Value {
-    json!({"nodeClass": ""})
+pub fn least_pool() -> Map<String, Value> {
+    fields(json!({"nodeClass": ""}))
 }
 
 fn fields(least: Value) -> Map<String, Value> {
-    match least {
-        Value::Object(fields) => fields,
-        _ => Map::new(),
-    }
+    let Value::Object(fields) = least else {
+        unreachable!("a specification has fields: {least}");
+    };
+    fields
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ pub fn pool_facts(meta: &ObjectMeta, written: &Map<String, Value>) -> PoolFacts 
     let mut problems = Problems::default();
     problems.too_deep(written);
     let mut spec: PoolSpec = problems.read(written, least_pool());
-    let settings: PolicySettings = problems.read(written, Value::Null);
+    let settings: PolicySettings = problems.read(written, Map::new());
     check(&spec, &mut problems);
     problems.label_value("metadata.name", keys::POOL, super::name(meta));
     spec.paused |= flagged_in(meta, keys::PAUSE);
