@@ -1,4 +1,4 @@
-;; What stands in for WASI preview 1 in a policy that `kproxide policy wrap` makes of a core module.
+;; What stands in for WASI preview 1 in a policy that `kproxide policy pack` makes of a core module.
 ;;
 ;; A policy is a pure function, so this offers nothing of the world outside: no arguments, no environment, no files, no
 ;; network. The clock begins at 0 and moves only when it is asked or slept on; random bytes are the same in every call.

@@ -193,7 +193,7 @@ fn rows() -> impl Iterator<Item = Row> {
 }
 
 /// Commands that do their work only with Proxmox or without an end, and the tests that see them do it.
-const ELSEWHERE: [(&str, &str, &str); 4] = [
+const ELSEWHERE: [(&str, &str, &str); 3] = [
     (
         "run",
         "commands/main.rs",
@@ -208,11 +208,6 @@ const ELSEWHERE: [(&str, &str, &str); 4] = [
         "init",
         "setup/init.rs",
         "what_setup_prints_is_what_init_asks_for_and_the_folder_is_all_that_the_chart_needs",
-    ),
-    (
-        "policy wrap",
-        "e2e/languages.rs",
-        "a_first_policy_in_go_decides_a_launch",
     ),
 ];
 
@@ -341,7 +336,7 @@ fn bash_completes_commands_and_flags() {
         String::from_utf8(ended.stdout).unwrap()
     };
     assert_eq!(completed(&["kproxide", "sta"]), "status\n");
-    assert_eq!(completed(&["kproxide", "policy", "e"]), "export\n");
+    assert_eq!(completed(&["kproxide", "policy", "sh"]), "show\n");
     assert_eq!(completed(&["kproxide", "plan", "--exit"]), "--exit-code\n");
     assert_eq!(completed(&["kproxide", "version", "-o", "j"]), "json\n");
 }

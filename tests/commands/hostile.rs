@@ -107,7 +107,7 @@ async fn w21_the_tools_of_authors_refuse_hostile_files_in_the_memory_of_run() {
             lines.extend([
                 vec!["policy", "run", &file],
                 vec!["policy", "bench", &file],
-                vec!["policy", "docs", &file],
+                vec!["policy", "show", "settings", &file],
                 vec!["policy", "pack", &file],
                 vec!["policy", "test", cases, "--policy", &file],
                 vec!["policy", "replay", "--policy", &file, decisions],

@@ -336,7 +336,7 @@ async fn ended(arguments: &[&str]) -> (Option<i32>, String) {
 async fn the_demo_runs_on_the_policy_that_it_is_given() {
     let folder = tempfile::tempdir().unwrap();
     let exported = folder.path().display().to_string();
-    printed(&["policy", "export", &exported]).await;
+    printed(&["policy", "show", "files", &exported]).await;
     let file = format!("{exported}/pack.wasm");
     let by_name = printed(&["demo", "--policy", "pack"]).await;
     let by_file = printed(&["demo", "--policy", &file]).await;
@@ -420,7 +420,7 @@ async fn the_demo_shows_what_a_policy_says_and_why_it_wants_nothing() {
 async fn the_demo_lets_a_policy_of_each_kind_decide() {
     let folder = tempfile::tempdir().unwrap();
     let exported = folder.path().display().to_string();
-    printed(&["policy", "export", &exported]).await;
+    printed(&["policy", "show", "files", &exported]).await;
     for (kind, name) in [("scale-down", "least-loaded"), ("labels", "go-template")] {
         let file = format!("{exported}/{name}.wasm");
         let said = printed(&["demo", "--kind", kind, "--policy", &file]).await;
@@ -580,8 +580,8 @@ spec: {{endpoints: ['https://127.0.0.1:{port}'], credentials: home, vmidRange: {
         (2, format!("doctor --values {broken}")),
         (2, format!("crds --apply --kubeconfig {broken}")),
         (3, format!("crds --apply --kubeconfig {nobody}")),
-        (1, format!("policy export {broken}")),
-        (0, "policy list".to_owned()),
+        (1, format!("policy show files {broken}")),
+        (0, "policy show list".to_owned()),
         (2, "version -o xml".to_owned()),
         (0, "version".to_owned()),
     ] {

@@ -24,7 +24,10 @@ pub(super) async fn asks_another_policy(claim: &str, admin: &str, folder: &Path)
     };
     let decisions = saved("decisions").await;
     let kind = ["--kind", "host-selection"];
-    let facts = printed(&["policy", "facts", "--from", &decisions, kind[0], kind[1]]).await;
+    let facts = printed(&[
+        "policy", "show", "facts", "--from", &decisions, kind[0], kind[1],
+    ])
+    .await;
     assert!(facts.starts_with("rank:\n"), "{facts}");
     let path = folder.join("facts.yaml");
     fs::write(&path, facts).unwrap();
@@ -55,5 +58,5 @@ pub(super) async fn asks_another_policy(claim: &str, admin: &str, folder: &Path)
         whole.contains("decisions would change") && whole.contains("Machines of each"),
         "{whole}"
     );
-    printed(&["policy", "facts", "--admin", admin]).await;
+    printed(&["policy", "show", "facts", "--admin", admin]).await;
 }

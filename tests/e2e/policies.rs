@@ -32,7 +32,7 @@ fn a_new_module_decides_the_next_launch_and_a_broken_one_is_refused() {
     on_a_cluster(async |bench| {
         let folder = tempfile::tempdir().unwrap();
         let export = std::process::Command::new(&bench.binary)
-            .args(["policy", "export"])
+            .args(["policy", "show", "files"])
             .arg(folder.path())
             .output()
             .unwrap();

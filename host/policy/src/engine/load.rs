@@ -45,7 +45,7 @@ pub enum LoadError {
     NotWasm,
     #[error(
         "it is a core WebAssembly module, not a component: for Rust, build for wasm32-unknown-unknown with linker = \"wasm-component-ld\"; \
-         for Go, C and others, `kproxide policy wrap FILE --output NAME.wasm` makes a policy of it"
+         for Go, C and others, `kproxide policy pack FILE --into NAME.wasm` makes a policy of it"
     )]
     CoreModule,
     #[error(
@@ -168,7 +168,7 @@ fn check_imports(bytes: &[u8]) -> Result<Vec<String>, LoadError> {
             let hint = if name.starts_with("wasi:") {
                 ". WASI is not offered: for Rust, build for wasm32-unknown-unknown instead of wasm32-wasip2; for JavaScript, \
                  `jco componentize --backend quickjs --backend-qjs-stub-wasi --backend-qjs-disable-async`; for Go and C, give the core module to \
-                 `kproxide policy wrap`; for Python, `componentize-py componentize --stub-wasi`, which makes 18 MB"
+                 `kproxide policy pack`; for Python, `componentize-py componentize --stub-wasi`, which makes 18 MB"
             } else if name.starts_with("kproxide:policy/") {
                 ". It was built for another version of the interface"
             } else {

@@ -9,60 +9,59 @@ use super::{Connection, Format, Leader};
 
 #[derive(Debug, Subcommand)]
 pub enum Policy {
-    /// List the built-in policies, and those of your folders
-    List(List),
-    /// Write the built-in policies as NAME.wasm into a folder
-    Export {
-        /// The folder; kproxide creates it if it does not exist
-        #[arg(value_name = "DIR")]
-        dir: PathBuf,
-    },
+    /// Show the policies that there are, their settings, digests and files, and what policies are asked
+    #[command(subcommand)]
+    Show(Show),
     /// Make a folder with a policy in your language, that builds and works
     ///
     /// It has all that the policy is built of, a test, and a README with the next commands.
     #[cfg(feature = "init")]
     New(New),
-    /// Make a policy of a core module that Go, C or Rust built for WASI preview 1
-    ///
-    /// What the module writes to standard error becomes lines of the policy's log. It sees no files, no environment and no
-    /// network; its clock begins at 0, and its random numbers are the same in each call.
-    Wrap {
-        /// The core module, as Go's `-buildmode=c-shared` or zig's `-mexec-model=reactor` makes it
-        core: PathBuf,
-        /// The policy, for example mine.wasm
-        #[arg(short = 'o', long = "output", value_name = "FILE")]
-        policy: PathBuf,
-    },
     /// Say what a policy is, and whether kproxide would take it
     ///
     /// It loads the policy as the controller does, shows it the settings, and asks it the questions of the self-test.
     Check(Check),
+    /// Ask a policy, and show its answer with reasons, log lines, instructions and time
+    Run(Run),
+    /// Hold a policy to the answers that a folder has for it, and to what holds for every policy
+    ///
+    /// NAME.facts.yaml is a case (`kproxide policy show facts` writes one), NAME.expected.yaml the answer that is expected. In
+    /// addition generated questions about 0, 1 and 1000 hypervisors must get an answer, twice the same, and the same
+    /// whatever the order of the hypervisors.
+    Test(Test),
+    /// Measure how many instructions and how much time a policy needs for 10, 100 and 1000 hypervisors
+    Bench(Bench),
+    /// Print a ConfigMap with a policy, compressed; first make the policy of a core module
+    ///
+    /// The first lines say how large it is, and how to apply it. A core module is what Go, C or Rust build for WASI preview 1:
+    /// what it writes to standard error becomes lines of the policy's log. It sees no files, no environment and no network; its
+    /// clock begins at 0, and its random numbers are the same in each call.
+    Pack(Pack),
+    /// Say which decisions of a controller another policy would have made otherwise, and what each hypervisor would carry
+    Replay(Box<Replay>),
+}
+
+/// What is shown.
+#[derive(Debug, Subcommand)]
+pub enum Show {
+    /// List the built-in policies, and those of your folders
+    List(List),
+    /// Show the settings of a policy as a table, from its schema
+    Settings(Settings),
+    /// Print the SHA-256 of a policy, as claims, Events and metrics have it
+    Digest(Digest),
     /// Print what policies are asked about a cluster, as facts for `run` and `test`
     ///
     /// With --from it plans a world of files, with --from-cluster the world of the replica that leads, and prints each
     /// question that it asks a policy meanwhile. Without either it prints the questions of the self-test: they are short,
     /// and good to begin with. `policies/README.md` describes the format.
     Facts(Box<Facts>),
-    /// Ask a policy, and show its answer with reasons, log lines, instructions and time
-    Run(Run),
-    /// Hold a policy to the answers that a folder has for it, and to what holds for every policy
-    ///
-    /// NAME.facts.yaml is a case (`kproxide policy facts` writes one), NAME.expected.yaml the answer that is expected. In
-    /// addition generated questions about 0, 1 and 1000 hypervisors must get an answer, twice the same, and the same
-    /// whatever the order of the hypervisors.
-    Test(Test),
-    /// Measure how many instructions and how much time a policy needs for 10, 100 and 1000 hypervisors
-    Bench(Bench),
-    /// Print a ConfigMap with a policy, compressed
-    ///
-    /// Its first lines say how large it is, and how to apply it.
-    Pack(Pack),
-    /// Say which decisions of a controller another policy would have made otherwise, and what each hypervisor would carry
-    Replay(Box<Replay>),
-    /// Print the SHA-256 of a policy, as claims, Events and metrics have it
-    Digest(Digest),
-    /// Show the settings of a policy as a table, from its schema
-    Docs(Docs),
+    /// Write the built-in policies as NAME.wasm into a folder
+    Files {
+        /// The folder; kproxide creates it if it does not exist
+        #[arg(value_name = "DIR")]
+        dir: PathBuf,
+    },
 }
 
 /// A policy and its settings.
@@ -186,7 +185,7 @@ pub struct Facts {
 pub struct Run {
     #[command(flatten)]
     pub subject: Subject,
-    /// File with facts, as `kproxide policy facts` prints them; default: the questions of the self-test
+    /// File with facts, as `kproxide policy show facts` prints them; default: the questions of the self-test
     #[arg(long, value_name = "FILE")]
     pub facts: Option<PathBuf>,
     /// Format of the output: JSON and YAML have a list with `kind`, `pool`, `instanceType`, `candidates`, `noAnswer`,
@@ -234,9 +233,12 @@ pub struct Bench {
 
 #[derive(Debug, Args)]
 pub struct Pack {
-    /// A file NAME.wasm, NAME.wasm.gz or NAME.wasm.zst, or the name of a built-in policy
+    /// A file NAME.wasm, NAME.wasm.gz or NAME.wasm.zst with a policy or a core module, or the name of a built-in policy
     #[arg(value_name = "FILE|NAME")]
     pub policy: String,
+    /// Write the policy into this file, for example mine.wasm, and print no ConfigMap
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["name", "namespace", "output"])]
+    pub into: Option<PathBuf>,
     /// Name of the ConfigMap; default: that of the policy
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
@@ -291,7 +293,7 @@ pub struct Digest {
 }
 
 #[derive(Debug, Args)]
-pub struct Docs {
+pub struct Settings {
     /// A file NAME.wasm, NAME.wasm.gz or NAME.wasm.zst, or the name of a built-in policy
     #[arg(value_name = "FILE|NAME")]
     pub policy: String,

@@ -11,7 +11,7 @@ pub struct Demo {
     /// The same seed gives the same run, line by line; another seed gives another run
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub seed: u64,
-    /// A policy: a built-in's name (`kproxide policy list`), or a file NAME.wasm, NAME.wasm.gz or NAME.wasm.zst, whose log
+    /// A policy: a built-in's name (`kproxide policy show list`), or a file NAME.wasm, NAME.wasm.gz or NAME.wasm.zst, whose log
     /// lines are shown too. Default: spread, least-loaded or go-template
     #[arg(long, value_name = "NAME|FILE")]
     pub policy: Option<String>,

@@ -19,7 +19,7 @@ async fn f91_what_is_no_component_is_refused_with_what_it_is() {
     assert_eq!(
         refused(*b"\0asm\x01\0\0\0").await,
         "it is a core WebAssembly module, not a component: for Rust, build for wasm32-unknown-unknown with linker = \"wasm-component-ld\"; \
-         for Go, C and others, `kproxide policy wrap FILE --output NAME.wasm` makes a policy of it"
+         for Go, C and others, `kproxide policy pack FILE --into NAME.wasm` makes a policy of it"
     );
     assert_eq!(
         refused(vec![0; (32 << 20) + 1]).await,
@@ -95,7 +95,7 @@ async fn f90_a_component_that_wants_more_than_the_log_is_refused_with_advice() {
         format!(
             "it imports wasi:clocks/wall-clock@0.2.6, {only}. WASI is not offered: for Rust, build for wasm32-unknown-unknown instead of \
              wasm32-wasip2; for JavaScript, `jco componentize --backend quickjs --backend-qjs-stub-wasi --backend-qjs-disable-async`; \
-             for Go and C, give the core module to `kproxide policy wrap`; for Python, `componentize-py componentize --stub-wasi`, \
+             for Go and C, give the core module to `kproxide policy pack`; for Python, `componentize-py componentize --stub-wasi`, \
              which makes 18 MB"
         )
     );

@@ -180,7 +180,7 @@ impl fmt::Display for Checked {
             };
             writeln!(f, "  {:<12} {imports}", "imports")?;
             let schema = match has_schema {
-                true => "there is one: kproxide policy docs shows it",
+                true => "there is one: kproxide policy show settings shows it",
                 false => "none",
             };
             writeln!(f, "  {:<12} {schema}", "schema")?;

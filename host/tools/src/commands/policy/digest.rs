@@ -1,4 +1,4 @@
-//! `kproxide policy digest`: the name that a policy's bytes have everywhere.
+//! `kproxide policy show digest`: the name that a policy's bytes have everywhere.
 
 use std::error::Error;
 use std::io::Write;

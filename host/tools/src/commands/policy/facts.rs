@@ -1,4 +1,4 @@
-//! `kproxide policy facts`: what policies are asked about a cluster.
+//! `kproxide policy show facts`: what policies are asked about a cluster.
 
 use std::collections::BTreeSet;
 use std::error::Error;

@@ -144,7 +144,7 @@ pub(super) fn questions(path: &Path) -> Result<Vec<Question>, Box<dyn Error>> {
     match questions.is_empty() {
         true => Err(BadInput {
             at: path.display().to_string(),
-            problem: "it has no facts: `kproxide policy facts` prints some".to_owned(),
+            problem: "it has no facts: `kproxide policy show facts` prints some".to_owned(),
         }
         .into()),
         false => Ok(questions),

@@ -1,4 +1,4 @@
-//! `kproxide policy list`: the policies that there are.
+//! `kproxide policy show list`: the policies that there are.
 
 use std::collections::BTreeSet;
 use std::error::Error;

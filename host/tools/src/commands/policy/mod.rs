@@ -4,9 +4,8 @@ mod answered;
 mod bench;
 mod check;
 mod digest;
-mod docs;
-mod export;
 mod facts;
+mod files;
 pub(super) mod given;
 mod list;
 #[cfg(feature = "init")]
@@ -15,14 +14,15 @@ mod pack;
 mod properties;
 mod replay;
 mod run;
+mod settings;
 mod test;
-mod wrap;
 
 use std::error::Error;
 use std::io::Write;
 
 use super::Exit;
 use crate::args::Policy;
+use crate::args::policy::Show;
 
 /// # Errors
 /// Those of the verb.
@@ -32,20 +32,21 @@ pub fn run(args: &Policy, out: &mut impl Write) -> Result<Exit, Box<dyn Error>> 
         .build()?;
     runtime.block_on(async {
         match args {
-            Policy::List(args) => list::list(args, out).await,
-            Policy::Export { dir } => Ok(export::export(dir, out).map(|()| Exit::Success)?),
+            Policy::Show(Show::List(args)) => list::list(args, out).await,
+            Policy::Show(Show::Settings(args)) => settings::table_of(args, out).await,
+            Policy::Show(Show::Digest(args)) => digest::digest(args, out),
+            Policy::Show(Show::Facts(args)) => facts::facts(args, out).await,
+            Policy::Show(Show::Files { dir }) => {
+                Ok(files::export(dir, out).map(|()| Exit::Success)?)
+            }
             #[cfg(feature = "init")]
             Policy::New(args) => Ok(new::new(args, out).map(|()| Exit::Success)?),
-            Policy::Wrap { core, policy } => wrap::wrap(core, policy, out).await,
             Policy::Check(args) => check::check(args, out).await,
-            Policy::Facts(args) => facts::facts(args, out).await,
             Policy::Run(args) => run::run(args, out).await,
             Policy::Test(args) => test::test(args, out).await,
             Policy::Bench(args) => bench::bench(args, out).await,
             Policy::Pack(args) => pack::pack(args, out).await,
             Policy::Replay(args) => replay::replay(args, out).await,
-            Policy::Digest(args) => digest::digest(args, out),
-            Policy::Docs(args) => docs::docs(args, out).await,
         }
     })
 }

@@ -1,7 +1,10 @@
-//! `kproxide policy pack`: a policy as a ConfigMap.
+//! `kproxide policy pack`: a policy as a ConfigMap, or as a file. Of a core module for WASI preview 1, as Go, C and others make it, it first
+//! makes a policy.
 
 use std::error::Error;
+use std::fs;
 use std::io::Write;
+use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -17,6 +20,8 @@ use crate::commands::exit::Mistake;
 use crate::commands::plan::print;
 use kproxide_policy::legal_name;
 
+/// With this begins a core module, and no policy.
+const CORE_MODULE: &[u8] = b"\0asm\x01\0\0\0";
 /// The API server takes no more in all values of a ConfigMap.
 const CONFIG_MAP_BYTES_MAX: usize = 1 << 20;
 /// Of a ConfigMap's name.
@@ -45,9 +50,27 @@ pub(super) async fn pack(args: &Pack, out: &mut impl Write) -> Result<Exit, Box<
         ))
         .into());
     }
-    let given = Given::read(&args.policy)?;
+    let mut given = Given::read(&args.policy)?;
+    if let Some(file) = &args.into {
+        not_itself(&given.place, file)?;
+    }
+    let tools = Tools::new()?;
+    let refused = |place: &str, problem| format!("{place}: {problem}");
     let unpacked = given.unpacked();
-    let unpacked = unpacked.map_err(|problem| format!("{}: {problem}", given.place))?;
+    let mut unpacked = unpacked.map_err(|problem| refused(&given.place, problem))?;
+    if unpacked.starts_with(CORE_MODULE) {
+        let policy = tools.engine.wrap(unpacked.into()).await;
+        unpacked = policy.map_err(|problem| refused(&given.place, problem))?;
+        given.packed = unpacked.as_slice().into();
+    }
+    if let Some(file) = &args.into {
+        given.loaded(&tools).await?;
+        let file_name = file.display();
+        fs::write(file, &unpacked)
+            .map_err(|error| format!("{file_name} cannot be written: {error}"))?;
+        writeln!(out, "{file_name}: {} KiB", unpacked.len().div_ceil(1024))?;
+        return Ok(Exit::Success);
+    }
     // Without a name and a time the same policy gives the same bytes.
     let mut encoder = GzBuilder::new().write(Vec::new(), Compression::best());
     encoder.write_all(&unpacked)?;
@@ -62,7 +85,7 @@ pub(super) async fn pack(args: &Pack, out: &mut impl Write) -> Result<Exit, Box<
         .into());
     }
     // What kproxide would refuse is not worth a ConfigMap. To compile it takes longest, and so comes last.
-    given.loaded(&Tools::new()?).await?;
+    given.loaded(&tools).await?;
     let name = named.unwrap_or(&given.name);
     let config_map = json!({
         "apiVersion": "v1",
@@ -82,6 +105,19 @@ pub(super) async fn pack(args: &Pack, out: &mut impl Write) -> Result<Exit, Box<
         }
     }
     Ok(Exit::Success)
+}
+
+/// # Errors
+/// The policy would be written over the file that it comes from.
+fn not_itself(given: &str, into: &Path) -> Result<(), Mistake> {
+    let of_into = fs::canonicalize(into);
+    match of_into.is_ok_and(|into| fs::canonicalize(given).is_ok_and(|given| given == into)) {
+        true => Err(Mistake(format!(
+            "--into {}: that is the file which you gave: give the policy another name",
+            into.display()
+        ))),
+        false => Ok(()),
+    }
 }
 
 /// A DNS name, as RFC 1123 has it.

@@ -53,7 +53,7 @@ pub(super) async fn test(args: &Test, out: &mut impl Write) -> Result<Exit, Box<
     {
         let folder = args.dir.display();
         return Err(Mistake(format!(
-            "{folder}: no case lies there. A case is a file NAME{FACTS}: `kproxide policy facts --into {folder}` writes some"
+            "{folder}: no case lies there. A case is a file NAME{FACTS}: `kproxide policy show facts --into {folder}` writes some"
         ))
         .into());
     }

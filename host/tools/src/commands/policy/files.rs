@@ -1,4 +1,4 @@
-//! `kproxide policy export`: the built-in policies as files.
+//! `kproxide policy show files`: the built-in policies as files.
 
 use std::fs;
 use std::io::{self, Write};

@@ -1,4 +1,4 @@
-//! `kproxide policy docs`: the settings of a policy, from the schema that it brings.
+//! `kproxide policy show settings`: the settings of a policy, from the schema that it brings.
 
 use std::error::Error;
 use std::fmt;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::given::{Given, Tools};
 use crate::args::Format;
-use crate::args::policy::Docs;
+use crate::args::policy::Settings;
 use crate::commands::Exit;
 use crate::commands::plan::print;
 use crate::whatif::table;
@@ -47,7 +47,10 @@ struct Setting {
 
 /// # Errors
 /// The policy cannot be used, or the output is closed.
-pub(super) async fn docs(args: &Docs, out: &mut impl Write) -> Result<Exit, Box<dyn Error>> {
+pub(super) async fn table_of(
+    args: &Settings,
+    out: &mut impl Write,
+) -> Result<Exit, Box<dyn Error>> {
     let given = Given::read(&args.policy)?;
     let tools = Tools::new()?;
     let documented = Documented::of(&given.loaded(&tools).await?);
