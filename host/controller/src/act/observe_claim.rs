@@ -350,7 +350,7 @@ impl Drive {
     }
 
     /// Looks for the Node under the names that it may have (the recorded one, the VM's, those of the world), and compares
-    /// UUID and age. Also returns the names that it tried, and those under which it found the Node of another machine.
+    /// UUID and age, and whether it is another machine's. Also returns the names that it tried, and those under which it found the Node of another machine.
     async fn look_at_node(&self) -> Result<(NodeLook, Vec<NodeName>), KubeError> {
         let claim = self.facts();
         let Some(uuid) = &claim.status.smbios_uuid else {
@@ -358,7 +358,9 @@ impl Drive {
         };
         let is_its = |node: &NodeFacts| {
             let found = node.system_uuid.as_ref();
-            found.is_some_and(|found| same_uuid(found, uuid)) && claim.may_become(node)
+            found.is_some_and(|found| same_uuid(found, uuid))
+                && claim.may_become(node)
+                && !self.surroundings.joined.is_anothers(node, uuid)
         };
         let by_vm = NodeName::from(&*claim.spec.vm_name);
         let mut names: Vec<_> = claim

@@ -16,7 +16,7 @@ use kproxide_planner::plan::Verdict;
 use kproxide_planner::planning::{
     ends_with_machine, keepers, moved, promised_devices, registering,
 };
-use kproxide_planner::world::World;
+use kproxide_planner::world::{Joined, World};
 
 use super::Context;
 use super::pause::Pause;
@@ -30,6 +30,8 @@ pub(super) struct Surroundings {
     pub(super) hint: Hint,
     /// The Nodes that the world matches with the claim: names under which to look.
     pub(super) nodes: Vec<NodeName>,
+    /// Which Nodes are machines that have joined.
+    pub(super) joined: Arc<Joined>,
     /// `None`: the class is gone.
     pub(super) class: Option<Arc<ClassFacts>>,
     /// The storage of its template's cloud-init drive, until it is cloned.
@@ -129,6 +131,7 @@ impl Surroundings {
                 ..Hint::default()
             },
             nodes: Vec::new(),
+            joined: world.joined().clone(),
             class: class.cloned(),
             cloud_init: None,
         })

@@ -24,29 +24,22 @@ pub(super) fn check(world: &World, sees_books: bool) -> Vec<Finding> {
 fn copies(world: &World) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (name, claim) in world.claims() {
-        let uuid = claim.status.smbios_uuid.as_ref();
+        let uuid = claim.status.smbios_uuid.iter();
         let its = world.nodes_of(claim);
-        for node in uuid
-            .into_iter()
-            .flat_map(|uuid| world.nodes_with_uuid(uuid))
-        {
+        for node in uuid.flat_map(|uuid| world.nodes_with_uuid(uuid)) {
             if its.iter().any(|it| it.name() == node) {
                 continue;
             }
-            let whose = match &its[..] {
-                [it] => format!(", whose Node is {}", it.name()),
+            let other = match &its[..] {
+                [it] => format!(" (that is {})", it.name()),
                 _ => String::new(),
             };
             let text = format!(
-                "it shows the UUID of the machine of NodeClaim {name}{whose}. A kubelet can write any: look which of the two is the machine, and delete the other"
+                "it shows the UUID of the machine of NodeClaim {name}, and is not its Node{other}. A kubelet can write any UUID. Find out what runs there, and delete the Node that is not the machine's"
             );
             let object = named("Node", node);
-            findings.push(Finding::warning(
-                Group::Nodes,
-                object,
-                &reasons::NODE_UUID_COPIED,
-                text,
-            ));
+            let reason = &reasons::NODE_UUID_COPIED;
+            findings.push(Finding::warning(Group::Nodes, object, reason, text));
         }
     }
     findings

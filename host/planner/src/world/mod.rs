@@ -4,6 +4,7 @@
 //! Snapshot: any tick can be saved and planned again.
 
 mod interner;
+mod joined;
 mod pairs;
 mod pods;
 mod shared;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 
 pub(crate) use interner::Id;
 use jiff::Timestamp;
+pub use joined::Joined;
 pub(crate) use pods::ShapeView;
 use pods::selectors;
 pub(crate) use views::PendingPods;
@@ -48,6 +50,7 @@ pub struct World {
     classes: BTreeMap<ClassName, Arc<ClassFacts>>,
     pools: BTreeMap<PoolName, PoolFacts>,
     claims: BTreeMap<ClaimName, ClaimFacts>,
+    joined: Arc<Joined>,
     ledger: Option<LedgerFacts>,
     inventories: BTreeMap<ClusterName, InventoryFacts>,
     orphans: BTreeMap<ClusterName, BTreeMap<Vmid, OrphanLook>>,
@@ -122,7 +125,11 @@ impl World {
                 }
                 set(&mut self.pools, name, facts);
             }
-            Delta::Claim(name, facts) => set(&mut self.claims, name, facts),
+            Delta::Claim(name, facts) => {
+                let old = self.claims.get(&name);
+                Arc::make_mut(&mut self.joined).set(&name, old, facts.as_deref());
+                set(&mut self.claims, name, facts);
+            }
             Delta::Ledger(facts) => self.ledger = facts.map(|facts| *facts),
             Delta::Inventory(name, facts) => set(&mut self.inventories, name, facts),
             Delta::Orphans(name, looks) if looks.is_empty() => {
@@ -293,22 +300,16 @@ impl World {
 
     /// The one Node that runs in the VM with this SMBIOS UUID; none if several claim it.
     pub fn node_by_uuid(&self, smbios: &Uid) -> Option<NodeView<'_>> {
-        only(self.unclaimed(smbios, None))
+        only(self.unclaimed(smbios))
     }
 
-    /// The Nodes with the UUID of a VM that are not recorded as another machine's: root on that one could have written it.
-    fn unclaimed(&self, smbios: &Uid, its: Option<&ClaimFacts>) -> Vec<NodeView<'_>> {
+    /// The Nodes with the UUID of a VM that are not recorded as another machine's.
+    fn unclaimed(&self, smbios: &Uid) -> Vec<NodeView<'_>> {
         let nodes = self.nodes_with_uuid(smbios);
-        let mut nodes: Vec<_> = nodes.filter_map(|name| self.node(name)).collect();
-        nodes.retain(|node| {
-            let is_others = |claim: &ClaimFacts| {
-                claim.status.node_uid.as_ref() == Some(&node.facts.uid)
-                    && its.is_none_or(|its| its.uid != claim.uid)
-                    && claim.status.smbios_uuid.as_ref() != Some(smbios)
-            };
-            !self.claims.values().any(is_others)
-        });
+        let nodes = nodes.filter_map(|name| self.node(name));
         nodes
+            .filter(|node| !self.joined.is_anothers(node.facts, smbios))
+            .collect()
     }
 
     /// The names of all Nodes with the UUID of a VM, in either order of its bytes.
@@ -340,7 +341,7 @@ impl World {
             return vec![node];
         }
         let uuid = status.smbios_uuid.as_ref();
-        let mut found = uuid.map_or_else(Vec::new, |uuid| self.unclaimed(uuid, Some(claim)));
+        let mut found = uuid.map_or_else(Vec::new, |uuid| self.unclaimed(uuid));
         found.retain(|node| claim.may_become(node.facts));
         let is_named = |node: &NodeView<'_>| node.name().as_str() == &*claim.spec.vm_name;
         if found.iter().any(is_named) {
@@ -415,6 +416,10 @@ impl World {
     /// The PersistentVolumeClaims that a pod uses.
     pub fn volume_claims_of(&self, pod: &PodKey) -> &[crate::facts::PodClaim] {
         self.storage.claims_of(pod)
+    }
+
+    pub fn joined(&self) -> &Arc<Joined> {
+        &self.joined
     }
 
     pub fn claims(&self) -> &BTreeMap<ClaimName, ClaimFacts> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::Method;
 use kproxide_planner::claim::{Condition, Phase};
-use kproxide_planner::facts::{Adopts, ClaimSpec, EntryState};
+use kproxide_planner::facts::{Adopts, ClaimSpec, Delta, EntryState};
 use kproxide_planner::ids::{NodeName, Uid, Vmid};
 use kproxide_planner::plan::{Adoption, Advance, Plan, RemovalReason, Verdict};
 use kproxide_simulator::faults::Fault;
@@ -129,7 +129,8 @@ async fn a_machine_that_has_a_claim_gets_no_second_one() {
     }
 }
 
-/// Its Node may have any name. kproxide reads all Nodes, and leaves out those of others.
+/// Its Node may have any name. kproxide reads all Nodes, and leaves out those of others, also the one on which root has just
+/// written this machine's UUID.
 #[tokio::test(start_paused = true)]
 async fn a_machine_without_a_claim_is_adopted_with_its_own_node() {
     let mut lab = Lab::new().await;
@@ -148,8 +149,19 @@ async fn a_machine_without_a_claim_is_adopted_with_its_own_node() {
     spec.adopts = Some(adopts(claim.facts.uid.clone(), &nonce));
     let plan = adoption(CLAIM, spec);
     tick(&mut host, &lab.client, &Verdict::Keep).await;
+    let mut other = claim.facts.clone();
+    let name = NodeName::from("server");
+    let server = nodes::get(&lab.client, &name).await.unwrap().unwrap();
+    (other.status.smbios_uuid, other.status.node_uid) = (server.system_uuid, Some(server.uid));
+    other.status.node_name = Some(name);
+    host.world
+        .apply(Delta::Claim("other".into(), Some(Box::new(other))));
+    let copied = claim.facts.status.smbios_uuid.clone().unwrap();
+    let copied = json!({"status": {"nodeInfo": node_info(copied.as_str())}});
+    let patched = lab.kube.patch("nodes", "status", "", "server", copied);
+    patched.unwrap();
     host.actor.start(&plan, &host.world, &host.term).await;
-    assert!(turn(&mut lab, &mut host, &Verdict::Keep, in_service).await);
+    host.actor.finished().await;
     let adopted = lab.claim().await.unwrap().facts;
     assert!(adopted.uid != claim.facts.uid);
     assert_eq!(adopted.status.node_uid, claim.facts.status.node_uid);
