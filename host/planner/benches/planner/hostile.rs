@@ -6,7 +6,9 @@ use std::mem;
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion};
-use kproxide_planner::facts::{NodeSelectorTerm, Operator, PodSpec, Requirement, SpreadConstraint};
+use kproxide_planner::facts::{
+    NodeSelectorTerm, Operator, PodSpec, Requirement, SpreadConstraint, Toleration,
+};
 use kproxide_planner::fixtures::{at_odds, hypervisor, instance_type, node, pending_pod, spec};
 use kproxide_planner::ids::{PodKey, Vmid};
 use kproxide_planner::plan::report::PendingOutcome;
@@ -25,8 +27,8 @@ const WORLDS: &[(usize, usize)] = match cfg!(debug_assertions) {
     ],
 };
 
-/// Gives a pod what it asks for.
-type Asks = fn(&mut PodSpec);
+/// Gives the pod of this number what it asks for.
+type Asks = fn(&mut PodSpec, usize);
 
 /// Pods, terms of each about Nodes, and Nodes.
 const OF_NODES: &[(usize, usize, usize)] = match cfg!(debug_assertions) {
@@ -42,13 +44,17 @@ pub(crate) fn benches(criterion: &mut Criterion) {
         measure(&mut group, name, &|scene| at_odds(scene, pods, terms));
     }
     let (pods, terms) = WORLDS[1 % WORLDS.len()];
-    let others: [(&str, Asks); 2] = [("affinity", beside), ("spread", spread)];
+    let others: [(&str, Asks); 3] = [
+        ("affinity", beside),
+        ("spread", spread),
+        ("spread of its own", spread_alone),
+    ];
     for (kind, change) in others {
         let name = format!("{pods} pods of {terms} terms of {kind}");
         measure(&mut group, name, &|scene| {
             at_odds(scene, pods, terms);
-            for pod in scene.pods.values_mut() {
-                change(&mut pod.spec);
+            for (number, pod) in scene.pods.values_mut().enumerate() {
+                change(&mut pod.spec, number);
             }
         });
     }
@@ -83,11 +89,11 @@ fn measure(group: &mut BenchmarkGroup<'_, WallTime>, name: String, fill: &dyn Fn
     });
 }
 
-fn beside(spec: &mut PodSpec) {
+fn beside(spec: &mut PodSpec, _: usize) {
     spec.pod_affinity = mem::take(&mut spec.pod_anti_affinity);
 }
 
-fn spread(spec: &mut PodSpec) {
+fn spread(spec: &mut PodSpec, _: usize) {
     let terms = mem::take(&mut spec.pod_anti_affinity);
     let constraints = terms.into_iter().map(|term| SpreadConstraint {
         topology_key: term.topology_key,
@@ -95,6 +101,15 @@ fn spread(spec: &mut PodSpec) {
         ..SpreadConstraint::default()
     });
     spec.spread = constraints.collect();
+}
+
+/// No two pods count the same, because they could stand on other Nodes.
+fn spread_alone(spec: &mut PodSpec, number: usize) {
+    spread(spec, number);
+    spec.tolerations = vec![Toleration {
+        key: Some(format!("key-{number}").into()),
+        ..Toleration::default()
+    }];
 }
 
 /// Terms that no Node matches, and of each pod others.

@@ -243,11 +243,11 @@ fn s12_what_pods_ask_of_nodes_takes_steps_too() {
     }
 }
 
-/// Pods that spread from so many others each, by labels that several have in common.
-fn spreading(pods: usize, terms: usize) -> World {
+/// Pods that spread from so many others each, by labels that several have in common. `own`: each has a toleration of its own.
+fn spreading(pods: usize, terms: usize, own: bool) -> World {
     let mut scene = Scene::default();
     at_odds(&mut scene, pods, terms);
-    for pod in scene.pods.values_mut() {
+    for (number, pod) in scene.pods.values_mut().enumerate() {
         let terms = std::mem::take(&mut pod.spec.pod_anti_affinity);
         let spreads = terms.into_iter().map(|term| SpreadConstraint {
             topology_key: term.topology_key,
@@ -255,15 +255,33 @@ fn spreading(pods: usize, terms: usize) -> World {
             ..SpreadConstraint::default()
         });
         pod.spec.spread = spreads.collect();
+        if own {
+            pod.spec.tolerations = vec![Toleration {
+                key: Some(format!("key-{number}").into()),
+                ..Toleration::default()
+            }];
+        }
     }
     scene.world()
 }
 
 #[test]
 fn s12_spreads_that_many_pods_have_are_counted_once() {
-    let world = spreading(40, 20);
-    let topology = Topology::of(&world, &Turns::default());
-    assert_eq!(topology.counts(), 40);
+    let counts = |own| Topology::of(&spreading(40, 20, own), &Turns::default()).counts();
+    assert_eq!(counts(false), 40);
+    assert_eq!(counts(true), 800);
+}
+
+#[test]
+fn s12_what_a_spread_counts_takes_steps_at_each_place() {
+    let later = |own| {
+        let turns = Turns::of(&spreading(40, 20, own), at(NOW), 1_000_000);
+        assert!(turns.steps <= 1_000_000, "{}", turns.steps);
+        turns.later.len()
+    };
+    assert_eq!(later(false), 0);
+    // 800 counts look for 20 labels and a toleration on 40 machines, and write their domains down.
+    assert!((1..40).contains(&later(true)), "{}", later(true));
 }
 
 /// A pod that asks for so much of one kind, of each kind that there is.

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use super::count::Subject;
+use super::count::{Counted, Subject, standing};
 use super::selecting::{Chooser, Reach, Selecting};
 use crate::facts::{PodSpec, PodTerm};
 use crate::planning::up::placement::stable_hash;
@@ -15,6 +15,9 @@ use crate::world::{Id, PodView, World};
 /// One step holds a rule of a pod against a place, in one of the tries of packing, or one thing that a shape asks of Nodes
 /// against a Node. Clusters of 10,000 pods that spread over 2,000 new machines stay below this.
 pub(in crate::planning) const MOST_STEPS: u64 = 100_000_000;
+
+/// So long it takes to write down the domain of a place, and so few are written down that they need little memory.
+const NEW_DOMAIN: u64 = 40;
 
 /// Who is put off.
 #[derive(Default)]
@@ -40,8 +43,14 @@ struct Reckoning<'w> {
     reach: BTreeMap<Chooser<'w>, Reach>,
     /// What is reckoned already: pods of several shapes may have one term.
     reached: BTreeSet<Chooser<'w>>,
+    /// The same of what spreads count.
+    counted: BTreeSet<Counted<'w>>,
+    /// What each place takes for these.
+    spreads: u64,
     /// Nodes and machines to come. Each pod may get a machine of its own.
     places: u64,
+    /// Where a machine may be made: one of each type of a pool on each hypervisor.
+    sites: u64,
     /// See [`Turns::nodes`].
     nodes: u64,
     steps: u64,
@@ -74,7 +83,10 @@ impl Turns {
         let mut reckoning = Reckoning {
             reach: BTreeMap::new(),
             reached: BTreeSet::new(),
+            counted: BTreeSet::new(),
+            spreads: 0,
             places: places as u64,
+            sites: sites(world),
             nodes: Self::nodes(world),
             steps: 0,
         };
@@ -121,15 +133,19 @@ impl Turns {
         }
     }
 
-    /// What is held against what pods ask of Nodes: Nodes, machines to come, and one of each type of a pool on each hypervisor.
+    /// What is held against what pods ask of Nodes: Nodes, machines to come, and where a machine may be made.
     pub(in crate::planning) fn nodes(world: &World) -> u64 {
-        let classes = world.pools().values().map(|pool| &pool.node_class);
-        let classes = classes.filter_map(|class| world.classes().get(class));
-        let types: usize = classes.map(|class| class.instance_types.len()).sum();
-        let inventories = world.inventories().values();
-        let hypervisors: usize = inventories.map(|it| it.hypervisors.len()).sum();
-        (world.nodes().count() + world.claims().len() + types * hypervisors) as u64
+        (world.nodes().count() + world.claims().len()) as u64 + sites(world)
     }
+}
+
+fn sites(world: &World) -> u64 {
+    let classes = world.pools().values().map(|pool| &pool.node_class);
+    let classes = classes.filter_map(|class| world.classes().get(class));
+    let types: usize = classes.map(|class| class.instance_types.len()).sum();
+    let inventories = world.inventories().values();
+    let hypervisors: usize = inventories.map(|it| it.hypervisors.len()).sum();
+    (types * hypervisors) as u64
 }
 
 impl<'w> Reckoning<'w> {
@@ -143,21 +159,29 @@ impl<'w> Reckoning<'w> {
     where
         'w: 'p,
     {
-        let (mut pods, mut terms, mut sizes, mut walks, mut of_nodes) = (0, 0, 0, 0, 0);
+        let (mut pods, mut terms, mut sizes, mut walks) = (0, 0, 0, 0);
+        let (mut of_nodes, mut spreads) = (0, 0);
         for it in waiting {
             of_nodes += self.of_nodes(it.spec);
             if it.spec.terms() == 0 {
                 continue;
             }
+            let count = it.spec.spread.len() as u64;
+            let of_site = count * of_spread(it.spec);
+            spreads += count * (of_spread(it.spec) + NEW_DOMAIN);
             pods += u64::from(it.pods);
             terms += it.spec.terms() as u64;
             sizes += choosers(it).map(|(chooser, _)| chooser.size()).sum::<u64>();
-            walks += u64::from(it.pods) * it.spec.terms() as u64;
+            walks += u64::from(it.pods) * (it.spec.terms() as u64 + of_site);
         }
         let shapes = world.shapes().count() as u64;
         let all: u64 = pending.values().map(|pods| u64::from(*pods)).sum();
         let places = self.places + pods;
-        of_nodes + sizes * shapes + terms * all * places + walks * places
+        of_nodes
+            + sizes * shapes
+            + terms * all * places
+            + spreads * (all + places)
+            + walks * (places + self.sites)
     }
 
     /// What the pods of a shape ask of Nodes is held against each once, whatever their number.
@@ -167,7 +191,8 @@ impl<'w> Reckoning<'w> {
 
     /// As many of these pods as there are steps for.
     fn take_turn(&mut self, waiting: &mut Waiting<'w>, end: u64) {
-        let mut steps = self.steps + self.of_nodes(waiting.spec);
+        let spec = waiting.spec;
+        let mut steps = self.steps + self.of_nodes(spec);
         let news = choosers(waiting).filter(|(chooser, _)| !self.reached.contains(chooser));
         let news: BTreeMap<Chooser<'w>, bool> = news.collect();
         for (chooser, keeps_away) in &news {
@@ -176,22 +201,55 @@ impl<'w> Reckoning<'w> {
             let places = if *keeps_away { self.places + 1 } else { 1 };
             steps += shapes * chooser.size() + pods * places;
         }
+        let counted = self.newly_counted(waiting);
+        for (_, _, spread, namespace) in &counted {
+            let (constraint, _) = spread.as_ref().expect("it is a spread's");
+            let chooser = Chooser::own(namespace, &constraint.selector);
+            let pods = chooser.map_or(0, |chooser| self.reach[&chooser].pods);
+            steps += (of_spread(spec) + NEW_DOMAIN) * (self.places + pods);
+        }
+        let spreads = self.spreads + counted.len() as u64 * (of_spread(spec) + NEW_DOMAIN);
+        let of_site = spec.spread.len() as u64 * of_spread(spec);
+        let terms = spec.terms() as u64;
         let mut taken = 0;
         while taken < waiting.pods {
-            let cost = waiting.spec.terms() as u64 * (self.places + 1);
+            let cost = match terms {
+                0 => 0,
+                _ => terms * (self.places + 1) + of_site * self.sites + spreads,
+            };
             if steps + cost > end {
                 break;
             }
             steps += cost;
-            self.places += u64::from(cost > 0);
+            self.places += u64::from(terms > 0);
             taken += 1;
         }
         if taken > 0 {
             waiting.pods -= taken;
             self.reached.extend(news.into_keys());
+            self.counted.extend(counted);
+            self.spreads = spreads;
             self.steps = steps;
         }
     }
+
+    /// What is counted for the spreads of these pods and for none before.
+    fn newly_counted(&self, waiting: &Waiting<'w>) -> BTreeSet<Counted<'w>> {
+        let Waiting {
+            spec, namespace, ..
+        } = *waiting;
+        let counted = spec.spread.iter().map(|constraint| {
+            let spread = Some((constraint, standing(spec)));
+            (&*constraint.topology_key, &[][..], spread, namespace)
+        });
+        counted.filter(|it| !self.counted.contains(it)).collect()
+    }
+}
+
+/// One spread of such a pod at one place: whether pods count there goes by all its spreads and by what it asks of Nodes.
+fn of_spread(spec: &PodSpec) -> u64 {
+    let asks = spec.asks_of_nodes() + spec.node_selector.len() + spec.tolerations.len();
+    (spec.spread.len() + asks) as u64
 }
 
 /// What selects pods for this shape, and whether it keeps them away.
