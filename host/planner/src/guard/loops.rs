@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use self::given_up::GivenUp;
 pub(crate) use self::given_up::whole_rows;
+use self::given_up::{GivenUp, Places};
 pub(crate) use self::workload::{pods_digest, workload};
 use crate::claim::{Condition, Phase};
 use crate::facts::{
@@ -208,6 +208,10 @@ pub(crate) fn review(world: &World, ledger: &mut LedgerFacts, now: Timestamp) ->
         true => BTreeMap::new(),
         false => waiting(world),
     };
+    let tried = tries.iter().flat_map(|row| &row.machines);
+    let tried = tried.filter_map(|tried| world.claims().get(&tried.claim));
+    let first = tried.map(|claim| claim.created).min();
+    let mut places = None;
     let mut given_up = Vec::new();
     for row in tries.iter_mut() {
         // A clock that was ahead must not make it rest for longer.
@@ -225,6 +229,11 @@ pub(crate) fn review(world: &World, ledger: &mut LedgerFacts, now: Timestamp) ->
                 (Verdict::InVain | Verdict::Late, Some(claim)) => {
                     let is_late = verdict == Verdict::Late;
                     if is_late {
+                        // Pods that are alike take each other's machines.
+                        let places = places.get_or_insert_with(|| Places::of(world, first));
+                        if places.has_taken(row, claim) {
+                            continue;
+                        }
                         given_up.push(GivenUp::of(row, tried.clone(), claim));
                     }
                     if row.is_whole() {
@@ -260,7 +269,7 @@ pub(crate) fn review(world: &World, ledger: &mut LedgerFacts, now: Timestamp) ->
             moments.push(until);
         }
     }
-    given_up::note(world, tries, given_up, now);
+    given_up::note(tries, given_up, now);
     forget(tries, now);
     moments.extend(offers::review(world, ledger, now));
     let LedgerFacts { tries, in_vain, .. } = ledger;

@@ -82,24 +82,15 @@ pub(crate) fn whole_rows<'l>(
     ledger.tries.iter().filter(|row| row.covers(key))
 }
 
-/// Counts them, each once, where no pod like those that it was made for has got a Node since.
-pub(super) fn note(world: &World, tries: &mut Vec<Tries>, found: Vec<GivenUp<'_>>, now: Timestamp) {
+/// Counts them, each once.
+pub(super) fn note(tries: &mut Vec<Tries>, found: Vec<GivenUp<'_>>, now: Timestamp) {
     for row in tries.iter_mut() {
         row.given_up
             .retain(|at| *at <= now && now < later(*at, GUARDED));
     }
-    if found.is_empty() {
-        return;
-    }
-    let bound = bound(world, &found);
     let mut seen = BTreeSet::new();
     for GivenUp { of, name, claim } in found {
-        let is_alike = |pods: &Digest| of.is_whole() || *pods == of.pods;
-        let mut places = bound
-            .iter()
-            .filter(|((owner, pods), _)| *owner == of.workload && is_alike(pods));
-        let has_place = places.any(|(_, since)| *since >= claim.created);
-        if has_place || of.is_of_pool() || !seen.insert(name) {
+        if of.is_of_pool() || !seen.insert(name) {
             continue;
         }
         for workload in BTreeSet::from([of_namespace(&of.workload), of.workload.clone()]) {
@@ -136,20 +127,33 @@ fn take<'t>(tries: &'t mut Vec<Tries>, workload: &Arc<str>, of: &Tries) -> &'t m
     tries.last_mut().expect("it was just pushed")
 }
 
-/// When pods last got a Node on which they run, by workload, of those that came after the first of these machines was asked for.
-fn bound(world: &World, found: &[GivenUp<'_>]) -> BTreeMap<(Arc<str>, Digest), Timestamp> {
-    let first = found.iter().map(|it| it.claim.created).min();
-    let mut bound = BTreeMap::new();
-    for pod in world.pods() {
-        let since = pod.bound_since().filter(|since| Some(*since) >= first);
-        let Some(since) = since.filter(|_| has_run(&pod)) else {
-            continue;
-        };
-        let last = bound.entry((workload(&pod), pods_digest(pod.spec())));
-        let last = last.or_insert(since);
-        *last = since.max(*last);
+/// When pods last got a Node on which they run, by workload and what they ask for.
+pub(super) struct Places(BTreeMap<(Arc<str>, Digest), Timestamp>);
+
+impl Places {
+    /// Of pods that came there since.
+    pub(super) fn of(world: &World, first: Option<Timestamp>) -> Self {
+        let mut places = BTreeMap::new();
+        for pod in world.pods() {
+            let since = pod.bound_since().filter(|since| Some(*since) >= first);
+            let Some(since) = since.filter(|_| has_run(&pod)) else {
+                continue;
+            };
+            let last = places.entry((workload(&pod), pods_digest(pod.spec())));
+            let last = last.or_insert(since);
+            *last = since.max(*last);
+        }
+        Self(places)
     }
-    bound
+
+    /// A pod like those that the machine was made for has got a Node since, whichever: the machine was wanted.
+    pub(super) fn has_taken(&self, row: &Tries, claim: &ClaimFacts) -> bool {
+        let is_alike = |pods: &Digest| row.is_whole() || *pods == row.pods;
+        let mut places = self.0.iter();
+        places.any(|((owner, pods), since)| {
+            *owner == row.workload && is_alike(pods) && *since >= claim.created
+        })
+    }
 }
 
 /// The machine is noted for the whole workload and namespace too, while they rest: it is the one that is tried.

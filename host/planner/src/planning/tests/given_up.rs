@@ -131,6 +131,7 @@ fn came_for_nobody(scene: &mut Scene, name: &str, found_a_place: bool) {
 fn s3_pods_that_find_another_place_do_not_rest_however_often() {
     let (scene, rests) = ended(50, |scene, name| came_for_nobody(scene, name, true));
     assert_eq!((rests, whole(&scene)), (0, vec![]));
+    assert_eq!(scene.ledger.tries, [], "its own pods do not rest either");
     // From the 21st on: more than 20 in an hour.
     let (scene, rests) = ended(22, |scene, name| came_for_nobody(scene, name, false));
     assert_eq!(rests, 2);

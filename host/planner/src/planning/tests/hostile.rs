@@ -105,8 +105,8 @@ fn crowded() -> Scene {
             .next()
             .expect("pods")
             .spec
-            .pod_anti_affinity[..3]
-            .to_vec();
+            .pod_anti_affinity
+            .clone();
         spec
     });
     scene
