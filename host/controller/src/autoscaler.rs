@@ -129,6 +129,8 @@ async fn change(watches: &mut mpsc::Receiver<Report>, due: Instant, has_begun: b
 /// When the next tick is due.
 struct Schedule {
     poll: Instant,
+    /// When the last tick ended. However long it took, the changes that came meanwhile are taken before the next one.
+    ended: Instant,
     /// First and last change since the last tick.
     changed: Option<(Instant, Instant)>,
 }
@@ -140,13 +142,14 @@ impl Schedule {
     }
 
     fn due(&self, timing: &Timing) -> Instant {
-        match self.changed {
+        let due = match self.changed {
             None => self.poll,
             Some((first, last)) => self
                 .poll
                 .min(last + timing.batch_idle)
                 .min(first + timing.batch_max),
-        }
+        };
+        due.max(self.ended)
     }
 }
 
@@ -164,6 +167,7 @@ impl Autoscaler {
     pub async fn run(mut self, mut inputs: Inputs) {
         let mut schedule = Schedule {
             poll: Instant::now(),
+            ended: Instant::now(),
             changed: None,
         };
         let mut last_plan = None;
@@ -193,16 +197,15 @@ impl Autoscaler {
                 Event::Note(note) => self.reporter.note(&note, self.clock.now()),
                 Event::Debug(answer) => self.show(last_plan.as_ref(), answer),
                 Event::Due => {
-                    schedule = Schedule {
-                        poll: Instant::now() + self.timing.poll_interval,
-                        changed: None,
-                    };
+                    schedule.poll = Instant::now() + self.timing.poll_interval;
+                    schedule.changed = None;
                     lines::turn();
                     self.take_leadership(&inputs.fence);
                     if let Some(plan) = self.tick().await {
                         schedule.poll = schedule.poll.min(self.instant(plan.wake_at));
                         last_plan = Some(plan);
                     }
+                    schedule.ended = Instant::now();
                 }
                 Event::Turn => {}
                 Event::Stop => break,
@@ -606,6 +609,23 @@ mod tests {
             tokio::time::advance(Duration::from_millis(100)).await;
         }
         assert_eq!(taken, 15);
+        // A tick that takes longer than it is to the next one would otherwise leave no time for any.
+        let schedule = Schedule {
+            poll: due,
+            ended: Instant::now(),
+            changed: None,
+        };
+        let second = Duration::from_secs(1);
+        let timing = Timing {
+            poll_interval: second,
+            batch_idle: second,
+            batch_max: second,
+            inventory_max_age: second,
+            cold_start: second,
+        };
+        let due = schedule.due(&timing);
+        let next = change(&mut watches, due, true).await;
+        assert!(matches!(next, Event::Watched(_)));
         // Before the policies were read there is no tick.
         let next = change(&mut watches, due, false).await;
         assert!(matches!(next, Event::Watched(_)));
