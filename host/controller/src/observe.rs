@@ -363,6 +363,7 @@ impl Clusters {
                     cluster.version = Some(value(&version.version).into());
                 }
                 facts.version.clone_from(&cluster.version);
+                facts.count_maintenance(&cluster.facts);
                 if let Some(told) = held {
                     // If it cannot be read, the last known value stays.
                     let rest = match told {

@@ -84,6 +84,8 @@ fn hypervisor_facts(inventory: &Inventory, hypervisor: &Hypervisor) -> Hyperviso
         online: hypervisor.online,
         problem: hypervisor.problem.as_deref().map(Into::into),
         maintenance: hypervisor.maintenance,
+        // The inventory before this one tells.
+        maintenance_since: None,
         threads: u32::try_from(hypervisor.threads).unwrap_or(u32::MAX),
         memory_bytes: hypervisor.memory_total,
         memory_used_bytes: hypervisor.memory_used,

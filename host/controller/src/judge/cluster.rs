@@ -124,6 +124,7 @@ fn unknown_hypervisor(cluster: &ClusterFacts, inventory: &InventoryFacts) -> Opt
     let fields = [
         ("hypervisors.include", &cluster.hypervisors.include),
         ("hypervisors.exclude", &cluster.hypervisors.exclude),
+        ("hypervisors.drain", &cluster.hypervisors.drain),
     ];
     let named = fields
         .into_iter()
@@ -213,6 +214,11 @@ mod tests {
                 "hypervisors",
                 json!({"exclude": ["alpha", "gama"]}),
                 "hypervisors.exclude",
+            ),
+            (
+                "hypervisors",
+                json!({"drain": ["alpha", "gama"]}),
+                "hypervisors.drain",
             ),
             (
                 "hypervisorAttributes",

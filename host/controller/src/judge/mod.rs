@@ -34,7 +34,7 @@ use kproxide_policy::{Refusal, Unfit};
 pub use finding::{Finding, Group, Level};
 pub use pool::{is_known, unpause};
 pub use reasons::{Reason, Stops};
-pub use servers::{Server, server};
+pub use servers::{Holding, Server, emptying, server};
 
 /// What failed a pool's policies in a tick, in one text for each pool.
 pub type Failures = BTreeMap<PoolName, String>;

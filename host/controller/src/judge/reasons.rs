@@ -425,6 +425,9 @@ reasons! {
     NOT_EVERYWHERE "NotEverywhere" SAID False Nothing 0
         "The template cannot be cloned on a server that machines may be on."
         "Mend it there, or exclude the server."
+    NOT_EMPTIED "NotEmptied" SAID False Nothing 300
+        "A server is to be emptied (spec.hypervisors.drain, or onMaintenance: replace), and machines there stay. The message names them, with the reason of their condition Removable."
+        "Make room on other servers, or remove what holds the machine: `kproxide explain claim` says it."
     DISK_LARGER "DiskLarger" SAID False Nothing 0
         "The template's disk is larger than an instance type asks, so machines get the larger one."
         "Set diskGiB higher."

@@ -1,8 +1,10 @@
 //! Proxmox servers: those that do not work, and the machines on them.
 
-use kproxide_planner::facts::HypervisorFacts;
+use kproxide_planner::claim::Condition;
+use kproxide_planner::facts::{ClaimFacts, HypervisorFacts};
 use kproxide_planner::ids::{ClusterName, HypervisorId};
 use kproxide_planner::planning::Offer;
+use kproxide_planner::reasons::kept::REMOVING;
 use kproxide_planner::world::World;
 
 use super::{Finding, Group, Level, Stops, listed, named, reasons};
@@ -21,6 +23,7 @@ pub(super) fn check(world: &World) -> Vec<Finding> {
             let machines = machines_on(world, cluster, name);
             if is_used || !machines.is_empty() {
                 findings.extend(of_server(cluster, name, facts, &machines));
+                findings.extend(held(world, cluster, name, facts));
             }
         }
     }
@@ -75,6 +78,68 @@ fn of_server(
     Some(Finding { stops, ..finding }.typing(off))
 }
 
+/// A machine that is still on a server that is to be emptied, and the reason of its condition Removable.
+pub struct Holding<'w> {
+    pub claim: &'w str,
+    pub reason: Option<&'w str>,
+}
+
+/// The machines on a server that a person, or its maintenance mode, wants empty; none: it is. `None`: nobody wants that.
+pub fn emptying<'w>(
+    world: &'w World,
+    cluster: &ClusterName,
+    name: &str,
+    facts: &HypervisorFacts,
+) -> Option<Vec<Holding<'w>>> {
+    let settings = world.clusters().get(cluster)?;
+    let is_left = settings.drains(name) || (settings.leaves_maintenance() && facts.maintenance);
+    let claims = world.claims().iter().filter(|_| is_left);
+    let here = claims.filter(|(_, it)| is_on(it, cluster, name));
+    let holding = here.map(|(claim, facts)| {
+        let mut conditions = facts.status.conditions.iter();
+        let removable = conditions.find(|it| it.kind == Condition::Removable);
+        Holding {
+            claim: claim.as_str(),
+            reason: removable.map(|it| &*it.reason),
+        }
+    });
+    is_left.then(|| holding.collect())
+}
+
+/// Reasons of Removable that pass by themselves.
+const ON_ITS_WAY: [&str; 4] = [
+    REMOVING,
+    "AwaitsReplacement",
+    "ReplacesAnother",
+    "MaxDeletionCountReached",
+];
+
+/// Machines that do not leave a server that is to be emptied.
+fn held(
+    world: &World,
+    cluster: &ClusterName,
+    name: &str,
+    facts: &HypervisorFacts,
+) -> Option<Finding> {
+    let machines = emptying(world, cluster, name, facts)?;
+    let stays = |it: &&Holding<'_>| it.reason.is_some_and(|word| !ON_ITS_WAY.contains(&word));
+    let staying: Vec<String> = machines
+        .iter()
+        .filter(stays)
+        .map(|it| format!("{} ({})", it.claim, it.reason.unwrap_or_default()))
+        .collect();
+    let first = machines.iter().find(stays)?.claim;
+    let listed = listed(&staying.iter().map(String::as_str).collect::<Vec<_>>());
+    let text = format!("server {name} is to be emptied, and these machines stay: {listed}");
+    let finding = Finding::warning(
+        Group::Proxmox,
+        object(cluster, name),
+        &reasons::NOT_EMPTIED,
+        text,
+    );
+    Some(finding.typing([format!("kproxide explain claim {first}")]))
+}
+
 /// Only a person knows that a server will not come back.
 fn off_command(
     facts: &HypervisorFacts,
@@ -124,6 +189,8 @@ pub fn server<'w>(
         Some("it is in maintenance".to_owned())
     } else if settings.is_some_and(|it| it.excludes(name)) {
         Some("spec.hypervisors of the ProxmoxCluster excludes it".to_owned())
+    } else if settings.is_some_and(|it| it.drains(name)) {
+        Some("it is to be emptied (spec.hypervisors.drain of the ProxmoxCluster)".to_owned())
     } else {
         // The last size says what is nearest to fitting.
         let all_refuse = here().next().is_some() && here().all(|it| it.refusal.is_some());
@@ -150,6 +217,11 @@ fn object(cluster: &ClusterName, name: &str) -> String {
 /// Claims whose VMs are there.
 fn machines_on<'w>(world: &'w World, cluster: &ClusterName, name: &str) -> Vec<&'w str> {
     let claims = world.claims().iter();
-    let here = claims.filter(|(_, it)| it.spec.cluster == *cluster && **it.hypervisor() == *name);
+    let here = claims.filter(|(_, it)| is_on(it, cluster, name));
     here.map(|(claim, _)| claim.as_str()).collect()
+}
+
+/// Its VM is there.
+fn is_on(claim: &ClaimFacts, cluster: &ClusterName, name: &str) -> bool {
+    claim.spec.cluster == *cluster && **claim.hypervisor() == *name
 }

@@ -1,17 +1,19 @@
 //! What the tick found, in the conditions and counts of our own objects.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use kproxide_planner::check::learned;
-use kproxide_planner::facts::{ClassFacts, Delta, Existence, InventoryFacts};
-use kproxide_planner::ids::ClassName;
+use kproxide_planner::facts::{ClassFacts, Delta, Existence, HypervisorFacts, InventoryFacts};
+use kproxide_planner::ids::{ClassName, ClusterName};
 use kproxide_planner::world::World;
 
 use super::Reporter;
 use super::policies::Failed;
-use crate::judge::{Finding, Level, named};
+use crate::judge::{Finding, Level, emptying, named};
 use kproxide_common::chain::chain;
 use kproxide_kube::client::Client;
-use kproxide_kube::crd::{HypervisorStatus, ProxmoxClusterStatus};
+use kproxide_kube::crd::{Holding, HypervisorStatus, ProxmoxClusterStatus};
 use kproxide_kube::error::Error;
 use kproxide_kube::events::About;
 use kproxide_kube::status::{Condition, Found, Turn};
@@ -59,7 +61,7 @@ impl Reporter {
         }
         for (name, facts) in world.clusters() {
             let seen = match world.inventories().get(name) {
-                Some(inventory) => sighting(inventory, self.key_fingerprint.clone()),
+                Some(inventory) => sighting(world, name, inventory, self.key_fingerprint.clone()),
                 None => ProxmoxClusterStatus::default(),
             };
             let findings = self.findings_of(&named("ProxmoxCluster", name));
@@ -122,20 +124,36 @@ fn conditions(findings: &[Finding], now: Timestamp) -> Vec<Condition<'_>> {
     conditions.collect()
 }
 
-fn sighting(inventory: &InventoryFacts, key_fingerprint: Option<String>) -> ProxmoxClusterStatus {
+/// As many machines as a status names.
+const HOLDING_MAX: usize = 32;
+
+fn sighting(
+    world: &World,
+    cluster: &ClusterName,
+    inventory: &InventoryFacts,
+    key_fingerprint: Option<String>,
+) -> ProxmoxClusterStatus {
+    let hypervisor = |(name, hypervisor): (&Arc<str>, &HypervisorFacts)| {
+        let machines = emptying(world, cluster, name, hypervisor);
+        let held_by = machines.iter().flatten().take(HOLDING_MAX);
+        HypervisorStatus {
+            name: name.to_string(),
+            online: hypervisor.online,
+            maintenance: hypervisor.maintenance,
+            drained: machines.as_ref().map(Vec::is_empty),
+            held_by: held_by
+                .map(|it| Holding {
+                    claim: it.claim.to_owned(),
+                    reason: it.reason.map(str::to_owned),
+                })
+                .collect(),
+        }
+    };
     ProxmoxClusterStatus {
         reachable: Some(inventory.reachable),
         quorate: inventory.reachable.then_some(inventory.quorate),
         version: inventory.version.as_deref().map(str::to_owned),
-        hypervisors: inventory
-            .hypervisors
-            .iter()
-            .map(|(name, hypervisor)| HypervisorStatus {
-                name: name.to_string(),
-                online: hypervisor.online,
-                maintenance: hypervisor.maintenance,
-            })
-            .collect(),
+        hypervisors: inventory.hypervisors.iter().map(hypervisor).collect(),
         // That of the key that new machines are marked with. Not given: what stands there is a person's to change.
         key_fingerprint,
         conditions: Vec::new(),

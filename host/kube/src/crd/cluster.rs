@@ -164,4 +164,21 @@ pub struct HypervisorStatus {
     /// Proxmox's HA manager has it in maintenance mode.
     #[serde(default)]
     pub maintenance: bool,
+    /// Of a hypervisor that is to be emptied: none of kproxide's machines is there any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drained: Option<bool>,
+    /// What still holds it: its machines, at most 32.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub held_by: Vec<Holding>,
+}
+
+/// A machine that is still on a hypervisor that is to be emptied.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Holding {
+    /// Its NodeClaim.
+    pub claim: String,
+    /// Why it is still there, in one word: that of condition Removable of the NodeClaim, whose message says more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }

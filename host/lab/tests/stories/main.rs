@@ -21,6 +21,7 @@ mod decisions;
 mod degraded;
 mod drains;
 mod dry_run;
+mod emptied;
 mod explained;
 mod kept;
 mod labels;

@@ -507,6 +507,9 @@ fn hypervisor_violation(world: &World, tally: &Tally, launch: &Launch) -> Option
     if !is_included || cluster.hypervisors.exclude.contains(&spec.hypervisor) {
         return refused("the operator excluded it");
     }
+    if cluster.hypervisors.drain.contains(&spec.hypervisor) {
+        return refused("the operator wants it empty");
+    }
     if !facts.online || facts.maintenance {
         return refused("it is offline or in maintenance");
     }

@@ -134,6 +134,18 @@ impl<'w> Removals<'w> {
                 .is_some_and(|value| value == "true")
     }
 
+    /// A person wants the server of the machine empty, or it is in maintenance and the ProxmoxCluster says `replace`.
+    fn is_server_left(&self, claim: &ClaimFacts) -> bool {
+        let clusters = self.world.clusters();
+        let Some(cluster) = clusters.get(&claim.spec.cluster) else {
+            return false;
+        };
+        let inventory = self.world.inventories().get(&claim.spec.cluster);
+        let server = inventory.and_then(|it| it.hypervisors.get(claim.hypervisor()));
+        cluster.hypervisors.drain.contains(claim.hypervisor())
+            || (cluster.leaves_maintenance() && server.is_some_and(|it| it.maintenance))
+    }
+
     fn node_violation(&self, claim: &ClaimFacts) -> Option<Violation> {
         let node = self.world.node_of(claim)?;
         let labels = &node.facts.labels;
@@ -151,6 +163,9 @@ impl<'w> Removals<'w> {
 
     /// Counts a removal that begins now against its pool's budget and, if it is of our own choice, `minNodes`.
     fn begin(&mut self, claim: &ClaimFacts, reason: RemovalReason) -> Option<Violation> {
+        if reason == RemovalReason::Maintenance && !self.is_server_left(claim) {
+            return Some(Violation::ServerStays);
+        }
         let name = &claim.spec.pool;
         let pool: Option<&PoolFacts> = self.world.pools().get(name);
         let under_way = self.under_way.entry(name.clone()).or_default();
@@ -160,6 +175,7 @@ impl<'w> Removals<'w> {
             RemovalReason::Empty
             | RemovalReason::Underutilized
             | RemovalReason::Expired
+            | RemovalReason::Maintenance
             | RemovalReason::Replace
             | RemovalReason::PoolDeleted
             | RemovalReason::Repair

@@ -93,9 +93,22 @@ fn default_pool() -> Arc<str> {
 impl ClusterSpec {
     /// No machine is made on this hypervisor, by `spec.hypervisors`.
     pub fn excludes(&self, hypervisor: &str) -> bool {
-        let Hypervisors { include, exclude } = &self.hypervisors;
+        let Hypervisors {
+            include, exclude, ..
+        } = &self.hypervisors;
         let is_in = |list: &[Arc<str>]| list.iter().any(|name| **name == *hypervisor);
         is_in(exclude) || (!include.is_empty() && !is_in(include))
+    }
+
+    /// A person wants this hypervisor empty (`spec.hypervisors.drain`).
+    pub fn drains(&self, hypervisor: &str) -> bool {
+        let mut drained = self.hypervisors.drain.iter();
+        drained.any(|name| **name == *hypervisor)
+    }
+
+    /// Machines on a hypervisor in maintenance are replaced elsewhere.
+    pub fn leaves_maintenance(&self) -> bool {
+        self.hypervisors.on_maintenance == OnMaintenance::Replace
     }
 
     /// `spec.vmidRange` has this number.
@@ -144,6 +157,36 @@ pub struct Hypervisors {
         schemars(length(max = 256), inner(length(min = 1, max = 253)))
     )]
     pub exclude: Vec<Arc<str>>,
+    /// kproxide empties these: it makes no machine there, and replaces those that are there by machines on other
+    /// hypervisors, within the budget of each pool. It does so until you take the name out again.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(length(max = 256), inner(length(min = 1, max = 253)))
+    )]
+    pub drain: Vec<Arc<str>>,
+    /// What happens to the machines on a hypervisor that Proxmox's HA manager has in maintenance mode for at least
+    /// 2 minutes. In either case kproxide makes no machine there.
+    #[serde(skip_serializing_if = "OnMaintenance::is_keep")]
+    pub on_maintenance: OnMaintenance,
+}
+
+/// What happens to the machines on a hypervisor in maintenance mode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub enum OnMaintenance {
+    /// They stay, and are the first to go once they are not needed.
+    #[default]
+    Keep,
+    /// kproxide replaces them by machines on other hypervisors.
+    Replace,
+}
+
+impl OnMaintenance {
+    fn is_keep(&self) -> bool {
+        *self == Self::Keep
+    }
 }
 
 /// How much a hypervisor may promise its VMs, as a multiple of what it has.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::claim::ClaimSpec;
 use super::policies::PolicyKind;
@@ -360,8 +360,16 @@ pub struct Removal {
     /// Reason of the removal, in one word.
     // The schema does not list the words. Helm does not upgrade CRDs, and a later version must be able to write new
     // words.
+    #[serde(deserialize_with = "known")]
     #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub reason: RemovalReason,
+}
+
+/// A word that this program does not know counts as one of a choice, as all voluntary reasons do here. (Programs up to 92f4022 call
+/// a Ledger with such a word unreadable, and stand still.)
+fn known<'de, D: Deserializer<'de>>(deserializer: D) -> Result<RemovalReason, D::Error> {
+    let word = String::deserialize(deserializer)?;
+    Ok(RemovalReason::from_word(&word).unwrap_or(RemovalReason::Replace))
 }
 
 /// kproxide removes nothing because too many machines went bad at once. `kproxide.dev/acknowledge-removal` ends it.

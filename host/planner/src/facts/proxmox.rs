@@ -55,6 +55,15 @@ impl InventoryFacts {
         sees && facts.is_some_and(|facts| !facts.online && facts.problem.is_none())
     }
 
+    /// Since when each hypervisor is in maintenance, as earlier looks have seen it.
+    pub fn count_maintenance(&mut self, last: &Self) {
+        for (name, facts) in &mut self.hypervisors {
+            let before = last.hypervisors.get(name);
+            let since = before.and_then(|it| it.maintenance_since);
+            facts.maintenance_since = since.or(self.taken_at).filter(|_| facts.maintenance);
+        }
+    }
+
     /// That hypervisor is listed and online.
     pub fn answers(&self, hypervisor: &str) -> bool {
         let facts = self.hypervisors.get(hypervisor);
@@ -85,6 +94,9 @@ pub struct HypervisorFacts {
     pub problem: Option<Arc<str>>,
     /// The HA manager's maintenance mode.
     pub maintenance: bool,
+    /// Since when kproxide has seen it so. `None`: nobody has counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub maintenance_since: Option<Timestamp>,
     pub threads: u32,
     pub memory_bytes: u64,
     pub memory_used_bytes: u64,

@@ -111,6 +111,8 @@ pub enum RemovalReason {
     Underutilized,
     /// Older than the pool's `expireAfter`.
     Expired,
+    /// Its server is to be emptied.
+    Maintenance,
     /// The annotation `kproxide.dev/replace`.
     Replace,
     /// Somebody deletes its NodePool.

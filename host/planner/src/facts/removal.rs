@@ -35,10 +35,11 @@ struct Row {
 }
 
 impl RemovalReason {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Empty,
         Self::Underutilized,
         Self::Expired,
+        Self::Maintenance,
         Self::Replace,
         Self::PoolDeleted,
         Self::Repair,
@@ -54,6 +55,7 @@ impl RemovalReason {
             Self::Empty => "Empty",
             Self::Underutilized => "Underutilized",
             Self::Expired => "Expired",
+            Self::Maintenance => "Maintenance",
             Self::Replace => "Replace",
             Self::PoolDeleted => "PoolDeleted",
             Self::Repair => "Repair",
@@ -67,6 +69,15 @@ impl RemovalReason {
     /// The reason that such a word stands for.
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|reason| reason.as_str() == word)
+    }
+
+    /// The reason under which the Ledger counts the removal: a word that programs up to 92f4022 know. All voluntary
+    /// reasons count alike there.
+    pub fn in_ledger(self) -> Self {
+        match self {
+            Self::Maintenance => Self::Replace,
+            reason => reason,
+        }
     }
 
     fn row(self) -> Row {
@@ -96,7 +107,7 @@ impl RemovalReason {
                 ..smaller
             },
             Self::Underutilized => smaller,
-            Self::Expired | Self::Replace => voluntary,
+            Self::Expired | Self::Maintenance | Self::Replace => voluntary,
             Self::PoolDeleted => Row {
                 loss: Some(Loss::PoolDeleted),
                 ..voluntary
@@ -152,7 +163,12 @@ impl RemovalReason {
 
     /// Another machine takes its place, and is made first if need be.
     pub fn is_replaced(self) -> bool {
-        self.is_repair() || matches!(self, Self::Expired | Self::Replace)
+        self.is_repair() || matches!(self, Self::Expired | Self::Maintenance | Self::Replace)
+    }
+
+    /// If there is no room for its replacement, it stays, unless its pool says `oldFirst`.
+    pub(crate) fn waits_for_room(self) -> bool {
+        matches!(self, Self::Expired | Self::Maintenance)
     }
 
     /// Its Node is broken or gone. If the Node becomes Ready again in time, the machine stays.
@@ -188,6 +204,7 @@ impl fmt::Display for RemovalReason {
             Self::Empty => "no pod needs it",
             Self::Underutilized => "its pods fit on other Nodes",
             Self::Expired => "it is older than expireAfter",
+            Self::Maintenance => "its server is to be emptied",
             Self::Replace => "you asked for its replacement (kproxide.dev/replace)",
             Self::PoolDeleted => "its NodePool is being deleted",
             Self::Repair => "it has not been Ready for too long",

@@ -405,14 +405,17 @@ impl Turn<'_> {
         let inventory = self.world.inventories().get(self.name);
         let hypervisors = inventory.into_iter().flat_map(|it| &it.hypervisors);
         let fit = hypervisors.filter(|(name, facts)| {
-            facts.online && !facts.maintenance && !self.cluster.excludes(name)
+            facts.online
+                && !facts.maintenance
+                && !self.cluster.drains(name)
+                && !self.cluster.excludes(name)
         });
         let fit: Vec<_> = fit.map(|(name, _)| name.clone()).collect();
         self.review.wake_at.push(later(row.at, MOVE));
         let turn = usize::try_from(row.at.as_second() / MOVE.as_secs()).unwrap_or_default();
         let Some(hypervisor) = turn.checked_rem(fit.len()).and_then(|it| fit.get(it)) else {
             self.tell(AnchorTrouble::Missing, format!(
-                "kproxide cannot make the anchor VM of this Kubernetes cluster in Proxmox cluster {}: each hypervisor is offline, in maintenance or excluded by spec.hypervisors of the ProxmoxCluster. Until one is available, kproxide would not notice a copy of this cluster",
+                "kproxide cannot make the anchor VM of this Kubernetes cluster in Proxmox cluster {}: each hypervisor is offline, in maintenance, or excluded or to be emptied by spec.hypervisors of the ProxmoxCluster. Until one is available, kproxide would not notice a copy of this cluster",
                 self.name
             ));
             return None;

@@ -66,6 +66,7 @@ pub fn count(
     reason: RemovalReason,
     now: Timestamp,
 ) -> Result<(), Wait> {
+    let reason = reason.in_ledger();
     let new = Removal {
         claim: claim.clone(),
         at: now,

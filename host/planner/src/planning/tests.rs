@@ -11,6 +11,7 @@ mod clones;
 mod coming_room;
 mod deletion;
 mod drawn;
+mod emptying;
 mod fit;
 mod gates;
 mod given_up;

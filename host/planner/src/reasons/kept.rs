@@ -25,6 +25,8 @@ pub enum GiveUp {
     DoNotDisrupt,
     /// Of a NodePool that is being deleted.
     MachinesKept,
+    /// Its server was to be emptied, and is not any more.
+    ServerStays,
     ScaleDownDisabled,
     /// It is pending, and fits on the Node. By its digest it is known once it runs there.
     Pending(PodKey, Digest),
@@ -43,6 +45,7 @@ impl fmt::Display for GiveUp {
             Self::MachinesKept => f.write_str(
                 "its NodePool is deleted without its machines (kproxide.dev/keep-machines)",
             ),
+            Self::ServerStays => f.write_str("its server is not to be emptied any more"),
             Self::ScaleDownDisabled => Kept::ScaleDownDisabled.fmt(f),
             Self::Pending(pod, _) => write!(f, "pod {pod} is pending and fits on this Node"),
             Self::CameBack(back) => back.fmt(f),
@@ -115,7 +118,7 @@ pub enum Replacing {
     /// Its replacement is in service and does not take all its pods.
     Stuck(ClaimName, Stuck),
     /// Only when it has gone is there room for its replacement, and it does not go first (`disruption.oldFirst`).
-    NoRoom(Box<Why>),
+    NoRoom(RemovalReason, Box<Why>),
     /// The same, and it goes first.
     OldFirst(Box<Why>),
     NotMade(Box<Why>),
@@ -127,7 +130,7 @@ impl Replacing {
         match self {
             Self::Ordered | Self::Coming(_) => "AwaitsReplacement",
             Self::Stuck(..) => "ReplacementTooSmall",
-            Self::NoRoom(_) => "NoRoomForReplacement",
+            Self::NoRoom(..) => "NoRoomForReplacement",
             Self::OldFirst(_) => "RemovedBeforeReplacement",
             Self::NotMade(_) => "ReplacementNotMade",
         }
@@ -151,9 +154,9 @@ impl fmt::Display for Replacing {
                 f,
                 "NodeClaim {claim}, which replaces it, is in service, but {stuck}. The old Node stays until all its pods have a place"
             ),
-            Self::NoRoom(why) => write!(
+            Self::NoRoom(reason, why) => write!(
                 f,
-                "it is older than expireAfter, but its replacement has no room beside it: {why}. Make room, or set disruption.oldFirst: true in its NodePool, so that the old machine goes first"
+                "{reason}, but its replacement has no room beside it: {why}. Make room, or set disruption.oldFirst: true in its NodePool, so that the old machine goes first"
             ),
             Self::OldFirst(why) => write!(
                 f,

@@ -29,6 +29,8 @@ pub enum Refusal {
     /// Proxmox says that it is online, but it does not answer.
     Silent(Arc<str>),
     Maintenance,
+    /// It is to be emptied.
+    Drained,
     FewIdleCores {
         idle: u64,
         least: u64,
@@ -167,6 +169,9 @@ impl fmt::Display for Refusal {
                 "online, but its Proxmox daemons do not answer ({problem}): restart pveproxy and pvedaemon on it"
             ),
             Self::Maintenance => f.write_str("in maintenance"),
+            Self::Drained => {
+                f.write_str("to be emptied, by spec.hypervisors.drain of the ProxmoxCluster")
+            }
             Self::FewIdleCores { idle, least } => write!(
                 f,
                 "{idle} cores are idle, at least {least} must be (minAvailableCpuCores)"

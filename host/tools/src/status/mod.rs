@@ -119,7 +119,7 @@ pub struct Policy {
 pub struct Hypervisor {
     pub cluster: String,
     pub name: String,
-    /// `online`, `offline`, `maintenance`, or `unknown`: its cluster does not answer.
+    /// `online`, `offline`, `maintenance`, `draining` or `drained` if it is to be emptied, or `unknown`: its cluster does not answer.
     pub state: &'static str,
     /// Machines of kproxide, those that come or go included.
     pub machines: usize,

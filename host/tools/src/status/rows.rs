@@ -11,7 +11,7 @@ use super::order::Said;
 use super::{Decided, Hypervisor, HypervisorSize, Machine, Policy, Pool};
 use crate::manifest::Object;
 use kproxide_common::decisions::Decision;
-use kproxide_controller::judge::{Finding, Level, named, reasons};
+use kproxide_controller::judge::{Finding, Level, emptying, named, reasons};
 
 /// Decisions that are shown.
 const MOST_DECISIONS: usize = 5;
@@ -119,11 +119,13 @@ pub(super) fn hypervisors(world: &World, findings: &[Finding], now: Timestamp) -
             rows.push(Hypervisor {
                 cluster: cluster.to_string(),
                 name: name.to_string(),
-                state: match (inventory.reachable, facts.online, facts.maintenance) {
-                    (false, _, _) => "unknown",
-                    (true, false, _) => "offline",
-                    (true, true, true) => "maintenance",
-                    (true, true, false) => "online",
+                state: match (inventory.reachable, facts.online) {
+                    (false, _) => "unknown",
+                    (true, false) => "offline",
+                    (true, true) => {
+                        let machines = emptying(world, cluster, name, facts);
+                        at_work(machines.map(|it| it.is_empty()), facts.maintenance)
+                    }
                 },
                 machines: machines_on(world, cluster.as_str(), name),
                 silent_seconds: silent,
@@ -142,6 +144,16 @@ pub(super) fn hypervisors(world: &World, findings: &[Finding], now: Timestamp) -
     rows
 }
 
+/// The state of a hypervisor that is online. `drained`: whether it is empty, if it is to be.
+fn at_work(drained: Option<bool>, maintenance: bool) -> &'static str {
+    match (drained, maintenance) {
+        (Some(true), _) => "drained",
+        (Some(false), _) => "draining",
+        (None, true) => "maintenance",
+        (None, false) => "online",
+    }
+}
+
 /// As the status of each ProxmoxCluster names them.
 pub(super) fn hypervisors_named(world: &World, objects: &[Object]) -> Vec<Hypervisor> {
     let clusters = objects.iter().filter(|it| it.kind() == "ProxmoxCluster");
@@ -155,10 +167,9 @@ pub(super) fn hypervisors_named(world: &World, objects: &[Object]) -> Vec<Hyperv
             rows.push(Hypervisor {
                 cluster: cluster.to_owned(),
                 name: name.to_owned(),
-                state: match (is("online"), is("maintenance")) {
-                    (false, _) => "offline",
-                    (true, true) => "maintenance",
-                    (true, false) => "online",
+                state: match is("online") {
+                    false => "offline",
+                    true => at_work(hypervisor["drained"].as_bool(), is("maintenance")),
                 },
                 machines: machines_on(world, cluster, name),
                 silent_seconds: None,

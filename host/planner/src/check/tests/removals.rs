@@ -15,6 +15,9 @@ fn removing(reason: RemovalReason) -> (Scene, Plan) {
     scene.workers().scale_down.budget = 3;
     let goes = reason == RemovalReason::PoolDeleted;
     scene.workers().existence.deleting_since = goes.then(|| at(NOW));
+    if reason == RemovalReason::Maintenance {
+        scene.cluster.hypervisors.drain = vec!["alpha".into()];
+    }
     let mut plan = scene.plan();
     for advance in &mut plan.advances {
         advance.verdict = Verdict::Remove(reason);
@@ -97,6 +100,18 @@ fn machines_go_with_their_pool_only_while_somebody_deletes_it_with_them() {
     scene.workers().keep_machines = false;
     scene.workers().existence.deleting_since = None;
     assert_eq!(removals_refused(&scene, &plan, &Violation::PoolStays), 3);
+}
+
+#[test]
+fn machines_leave_a_server_only_while_somebody_wants_it_empty() {
+    let (mut scene, plan) = removing(RemovalReason::Maintenance);
+    assert_eq!(found(&scene, &plan), None);
+    scene.cluster.hypervisors.drain = vec!["beta".into()];
+    assert_eq!(removals_refused(&scene, &plan, &Violation::ServerStays), 3);
+    scene.hypervisor("alpha").maintenance = true;
+    assert_eq!(removals_refused(&scene, &plan, &Violation::ServerStays), 3);
+    scene.cluster.hypervisors.on_maintenance = crate::facts::OnMaintenance::Replace;
+    assert_eq!(found(&scene, &plan), None);
 }
 
 #[test]

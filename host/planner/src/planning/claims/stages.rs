@@ -18,6 +18,7 @@ use crate::kubernetes::taints;
 use crate::plan::report::Severity;
 use crate::plan::{RemovalReason, Verdict};
 use crate::planning::claims::drain_backoff::{claimant, rests};
+use crate::planning::claims::emptying::must_leave;
 use crate::planning::claims::failed_machines::is_kept;
 use crate::planning::claims::may_remove::{Removal, is_paused, may_remove, may_touch};
 use crate::planning::pods::returning_pods::returned_and_stays;
@@ -325,6 +326,9 @@ impl Planning<'_> {
         if reason == RemovalReason::PoolDeleted && pool.going_since().is_none() {
             return Some(GiveUp::MachinesKept);
         }
+        if reason == RemovalReason::Maintenance && !must_leave(&mut self.tick, row.claim) {
+            return Some(GiveUp::ServerStays);
+        }
         if !reason.scales_down() {
             return None;
         }
@@ -435,6 +439,11 @@ fn withdrawn(world: &World, claim: &ClaimFacts) -> Option<String> {
             "hypervisor {hypervisor} is excluded by spec.hypervisors of the ProxmoxCluster"
         ));
     }
+    if facts.drains(hypervisor) {
+        return Some(format!(
+            "hypervisor {hypervisor} is to be emptied (spec.hypervisors.drain of the ProxmoxCluster)"
+        ));
+    }
     let inventory = world.inventories().get(cluster)?;
     let why = match inventory.hypervisors.get(hypervisor) {
         Some(hypervisor) if hypervisor.maintenance => "is in maintenance",
@@ -520,8 +529,12 @@ fn removal_wanted(tick: &mut Tick<'_>, row: &ClaimState<'_>) -> Option<RemovalRe
     if row.claim.replace {
         return Some(RemovalReason::Replace);
     }
+    let is_initialized = row.claim.status.phase == Phase::Initialized;
+    if is_initialized && must_leave(tick, row.claim) {
+        return Some(RemovalReason::Maintenance);
+    }
     let expires = later(row.claim.created, row.pool?.expire_after?.0);
-    let is_old = row.claim.status.phase == Phase::Initialized && tick.reached(expires);
+    let is_old = is_initialized && tick.reached(expires);
     is_old.then_some(RemovalReason::Expired)
 }
 

@@ -204,11 +204,11 @@ impl<'w> Planning<'w> {
                     self.remain(index, moves);
                     return Next::Wait(Replacing::NotMade(Box::new(why)), false);
                 }
-                let waits = reason == RemovalReason::Expired
-                    && !pool.is_some_and(|it| it.disruption.old_first);
+                let waits =
+                    reason.waits_for_room() && !pool.is_some_and(|it| it.disruption.old_first);
                 if waits {
                     self.remain(index, moves);
-                    return Next::Wait(Replacing::NoRoom(Box::new(why)), false);
+                    return Next::Wait(Replacing::NoRoom(reason, Box::new(why)), false);
                 }
                 self.rows[index].replacing = Some(Replacing::OldFirst(Box::new(why)));
                 self.go(index, reason, moves)

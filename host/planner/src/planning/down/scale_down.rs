@@ -358,7 +358,7 @@ impl<'w> Planning<'w> {
                 order.push(row);
             }
         }
-        order.sort_by_key(|row| !self.is_in_maintenance(*row));
+        order.sort_by_key(|row| !self.leaves_its_server(*row));
         let left_out: Vec<usize> = rows
             .iter()
             .copied()
@@ -373,7 +373,7 @@ impl<'w> Planning<'w> {
         self.scale_down.ordered.insert(pool.clone(), order.into());
     }
 
-    /// Step 8: removes one Node of each pool in turn, those on hypervisors in maintenance first, and checks each again
+    /// Step 8: removes one Node of each pool in turn, those on hypervisors that are to be empty first, and checks each again
     /// after the removals before it.
     pub(in crate::planning) fn remove(&mut self) {
         let mut left = self.tick.limits.max_removals_per_tick;
@@ -384,9 +384,9 @@ impl<'w> Planning<'w> {
         let mut ordered = std::mem::take(&mut self.scale_down.ordered);
         while ordered.values().any(|rows| !rows.is_empty()) {
             let mut next = ordered.values().filter_map(|rows| rows.front());
-            let maintenance = next.any(|row| self.is_in_maintenance(*row));
+            let maintenance = next.any(|row| self.leaves_its_server(*row));
             for (pool, rows) in &mut ordered {
-                let is_next = |row: &&usize| !maintenance || self.is_in_maintenance(**row);
+                let is_next = |row: &&usize| !maintenance || self.leaves_its_server(**row);
                 let Some(row) = rows.front().filter(is_next).copied() else {
                     continue;
                 };
@@ -412,15 +412,17 @@ impl<'w> Planning<'w> {
         }
     }
 
-    /// Its hypervisor is in maintenance, so Proxmox wants it empty: the machine goes before others, of all pools.
-    fn is_in_maintenance(&self, row: usize) -> bool {
+    /// Its hypervisor is in maintenance or to be emptied: the machine goes before others, of all pools.
+    fn leaves_its_server(&self, row: usize) -> bool {
         let claim = self.rows[row].claim;
         let id = HypervisorId {
             name: claim.hypervisor().clone(),
             ..claim.spec.hypervisor_id()
         };
+        let cluster = self.tick.world.clusters().get(&id.cluster);
         let place = self.hypervisors.index_of(&id);
-        place.is_some_and(|place| self.hypervisors.all[place].facts.maintenance)
+        cluster.is_some_and(|it| it.drains(&id.name))
+            || place.is_some_and(|place| self.hypervisors.all[place].facts.maintenance)
     }
 
     /// Decides a removal, or says what forbids it now.

@@ -527,6 +527,8 @@ fn closed(
         ))
     } else if cluster.excludes(name) {
         Some(Refusal::Excluded)
+    } else if cluster.drains(name) {
+        Some(Refusal::Drained)
     } else if let Some(problem) = &facts.problem {
         Some(Refusal::Silent(problem.clone()))
     } else if !facts.online {

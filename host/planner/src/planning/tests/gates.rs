@@ -37,10 +37,11 @@ enum Case {
     Launched,
 }
 
-const CASES: [(&str, Case); 26] = [
+const CASES: [(&str, Case); 28] = [
     ("Empty", Case::Begins(RemovalReason::Empty)),
     ("Underu", Case::Begins(RemovalReason::Underutilized)),
     ("Expire", Case::Begins(RemovalReason::Expired)),
+    ("Mainte", Case::Begins(RemovalReason::Maintenance)),
     ("Replac", Case::Begins(RemovalReason::Replace)),
     ("PoolDe", Case::Begins(RemovalReason::PoolDeleted)),
     ("Repair", Case::Begins(RemovalReason::Repair)),
@@ -52,6 +53,7 @@ const CASES: [(&str, Case); 26] = [
     ("Empty", Case::Drain(RemovalReason::Empty)),
     ("Underu", Case::Drain(RemovalReason::Underutilized)),
     ("Expire", Case::Drain(RemovalReason::Expired)),
+    ("Mainte", Case::Drain(RemovalReason::Maintenance)),
     ("Replac", Case::Drain(RemovalReason::Replace)),
     ("PoolDe", Case::Drain(RemovalReason::PoolDeleted)),
     ("Repair", Case::Drain(RemovalReason::Repair)),
@@ -81,6 +83,7 @@ impl Case {
                     RemovalReason::Expired => {
                         scene.workers().expire_after = Some(jiff::SignedDuration::ZERO.into())
                     }
+                    RemovalReason::Maintenance => scene.cluster.hypervisors.drain = vec!["alpha".into()],
                     RemovalReason::Replace => scene.claim("m").replace = true,
                     RemovalReason::PoolDeleted => {
                         scene.workers().existence.deleting_since = Some(at(NOW - 1));
@@ -116,6 +119,7 @@ impl Case {
                     RemovalReason::PoolDeleted => {
                         scene.workers().existence.deleting_since = Some(at(NOW - 60));
                     }
+                    RemovalReason::Maintenance => scene.cluster.hypervisors.drain = vec!["alpha".into()],
                     RemovalReason::Empty
                     | RemovalReason::Underutilized
                     | RemovalReason::Expired

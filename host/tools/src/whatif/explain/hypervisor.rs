@@ -7,7 +7,7 @@ use kproxide_planner::plan::report::RejectedHypervisor;
 use kproxide_planner::planning::offers;
 
 use super::{About, Explanation};
-use kproxide_controller::judge::{Server, listed, server};
+use kproxide_controller::judge::{Holding, Server, emptying, listed, server};
 
 impl About<'_> {
     pub(super) fn hypervisor(&self, name: &str) -> Result<Explanation, String> {
@@ -88,6 +88,16 @@ impl About<'_> {
         let memory = |bytes: u64| amount_text("memory", i64::try_from(bytes).unwrap_or(i64::MAX));
         explanation.rule("online", facts.online.to_string());
         explanation.rule("maintenance", facts.maintenance.to_string());
+        let machines = emptying(self.world, &id.cluster, &id.name, facts);
+        if let Some(machines) = &machines {
+            explanation.rule("drained", machines.is_empty().to_string());
+        }
+        for Holding { claim, reason } in machines.into_iter().flatten() {
+            explanation.rule(
+                format!("NodeClaim {claim}"),
+                reason.unwrap_or("its turn comes"),
+            );
+        }
         explanation.rule(
             "cores",
             format!("{} promised of {}", facts.committed_threads, facts.threads),
