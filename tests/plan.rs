@@ -82,7 +82,10 @@ fn bad_input_is_named_with_file_and_line() {
     );
     begins(said(&two, &[]), "FILE:13: spec.containers: invalid type");
     let pool = "apiVersion: kproxide.dev/v1alpha1\nkind: NodePool\nmetadata: {name: p}\nspec:\n  nodeClass: c\n  limits:\n    maxNodes: many\n";
-    begins(said(pool, &[]), "FILE:7: spec.limits: invalid type");
+    begins(
+        said(pool, &[]),
+        "FILE:7: spec.limits.maxNodes: invalid type",
+    );
     let inventory = "apiVersion: kproxide.dev/v1alpha1\nkind: Inventory\nmetadata: {name: home}\nhypervisors:\n- name: a\n  cores: 4\n  memory: much\n";
     begins(said(inventory, &[]), "FILE:7: hypervisors[0].memory: ");
     let good = pod.replace("none", "[]");

@@ -61,13 +61,37 @@ async fn no_default_of_the_api_is_repeated() {
         let definition: Value =
             serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
         let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
-        let required = schema["properties"]["spec"]["required"].as_array().unwrap();
+        let known = &schema["properties"]["spec"]["properties"];
         for field in fields(&the(&objects, kind)["spec"]) {
+            let schema = &known[field];
             assert!(
-                required.contains(&json!(field)),
+                schema.is_object() && schema["default"].is_null(),
                 "{kind}: spec.{field} has a default"
             );
         }
+    }
+}
+
+#[tokio::test]
+async fn a_class_with_generated_sizes_gets_no_other() {
+    let Some(programs) = require_controlplane() else {
+        return;
+    };
+    let generated = json!([{ "family": "a", "cores": [2], "memoryPerCoreMiB": [2048] }]);
+    for (generated, expected) in [
+        (generated.clone(), Value::Null),
+        (
+            json!([]),
+            json!([{ "name": "medium", "cores": 2, "memoryMiB": 4096 }]),
+        ),
+    ] {
+        let spec = json!({ "generatedTypes": generated });
+        let given = values(json!({ "nodeClasses": { "default": { "spec": spec } } }));
+        let objects = render(&programs, &given).await.unwrap();
+        assert_eq!(
+            the(&objects, "NodeClass")["spec"]["instanceTypes"],
+            expected
+        );
     }
 }
 

@@ -14,6 +14,10 @@ pub const POOL: &str = "kproxide.dev/pool";
 pub const CLASS: &str = "kproxide.dev/class";
 pub const TEMPLATE: &str = "kproxide.dev/template";
 pub const CLAIM: &str = "kproxide.dev/claim";
+/// Labels of Nodes by which a pod chooses a size: a name for sizes of one kind, the number of cores, and memory in MiB.
+pub const INSTANCE_FAMILY: &str = "kproxide.dev/instance-family";
+pub const INSTANCE_CPU: &str = "kproxide.dev/instance-cpu";
+pub const INSTANCE_MEMORY: &str = "kproxide.dev/instance-memory";
 
 /// The taint that a kubelet registers with and that is removed once its Node is labelled (effect `NoExecute`).
 pub const UNREGISTERED_TAINT: &str = "kproxide.dev/unregistered";
@@ -108,6 +112,17 @@ pub const REVISION: &str = "controller-revision-hash";
 /// Label of the pods of a ReplicaSet that a Deployment made.
 pub const POD_TEMPLATE_HASH: &str = "pod-template-hash";
 pub const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
+/// Labels of which a NodePool can require values: kproxide knows them before a machine is made.
+pub const REQUIRABLE: [&str; 8] = [
+    ARCH,
+    OS,
+    REGION,
+    ZONE,
+    INSTANCE_TYPE,
+    INSTANCE_FAMILY,
+    INSTANCE_CPU,
+    INSTANCE_MEMORY,
+];
 /// Roles that make a Node a control plane: kubeadm's and k3s's, and RKE's, which splits it.
 pub const CONTROL_PLANE_ROLES: [&str; 4] = [
     "node-role.kubernetes.io/control-plane",

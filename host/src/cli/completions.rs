@@ -44,7 +44,7 @@ mod tests {
     #[test]
     fn the_script_of_each_shell_names_each_command() {
         let names = names(&super::super::command());
-        assert!(names.contains("status") && names.contains("export"));
+        assert!(names.contains("status") && names.contains("digest"));
         for shell in Shell::value_variants() {
             let script = String::from_utf8(script(*shell)).unwrap();
             let words = script.split(|it: char| !it.is_alphanumeric() && it != '-');

@@ -130,7 +130,10 @@ fn unknown_hypervisor(cluster: &ClusterFacts, inventory: &InventoryFacts) -> Opt
         .into_iter()
         .flat_map(|(field, names)| names.iter().map(move |name| (field, name)));
     let described = cluster.hypervisor_attributes.keys();
-    let mut named = named.chain(described.map(|name| ("hypervisorAttributes", name)));
+    let described = described.map(|name| ("hypervisorAttributes", name));
+    let overridden = cluster.hypervisors.overrides.keys();
+    let overridden = overridden.map(|name| ("hypervisors.overrides", name));
+    let mut named = named.chain(described).chain(overridden);
     let (field, name) = named.find(|(_, name)| !inventory.hypervisors.contains_key(*name))?;
     let there: Vec<&str> = inventory.hypervisors.keys().map(|name| &**name).collect();
     (inventory.complete && !there.is_empty()).then(|| {
@@ -219,6 +222,11 @@ mod tests {
                 "hypervisors",
                 json!({"drain": ["alpha", "gama"]}),
                 "hypervisors.drain",
+            ),
+            (
+                "hypervisors",
+                json!({"overrides": {"alpha": {}, "gama": {}}}),
+                "hypervisors.overrides",
             ),
             (
                 "hypervisorAttributes",

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use jiff::SignedDuration;
 use kproxide_planner::facts::{
     AddressRange, ClassFacts, ClassJoin, ClassSpec, CloneMode, CloudInit, CloudInitSpec, Existence,
-    InstanceType, IpPool, MachineSpec, Network, Template,
+    GeneratedTypes, InstanceType, IpPool, MachineSpec, Network, Template,
 };
 use kproxide_planner::ids::Digest;
 use kproxide_planner::keys;
@@ -23,7 +23,10 @@ const LONGEST_KEPT: SignedDuration = SignedDuration::from_hours(7 * 24);
 pub fn class_facts(written: &Map<String, Value>) -> ClassFacts {
     let mut problems = Problems::default();
     problems.too_deep(written);
-    let spec: ClassSpec = problems.read(written, least_class());
+    let mut spec: ClassSpec = problems.read(written, least_class());
+    let generated = spec.generated_types.iter();
+    let generated: Vec<_> = generated.flat_map(GeneratedTypes::sizes).collect();
+    spec.instance_types.extend(generated);
     check(&spec, &mut problems);
     let cloud_init = spec.cloud_init.as_ref();
     let pool = cloud_init.and_then(|settings| settings.ip_pool.as_ref());
@@ -81,9 +84,24 @@ fn check(spec: &ClassSpec, problems: &mut Problems) {
     }
 }
 
+/// Of one class, generated or not.
+const SIZES_MAX: usize = 100;
+
 fn check_sizes(instance_types: &[InstanceType], problems: &mut Problems) {
     if instance_types.is_empty() {
-        problems.add("instanceTypes", "is empty: give at least one size");
+        problems.add(
+            "instanceTypes",
+            "is empty, and so is generatedTypes: give at least one size",
+        );
+    }
+    if instance_types.len() > SIZES_MAX {
+        problems.add(
+            "generatedTypes",
+            format_args!(
+                "with instanceTypes, these are {} sizes: at most {SIZES_MAX} are taken",
+                instance_types.len()
+            ),
+        );
     }
     for (index, one) in instance_types.iter().enumerate() {
         if instance_types[..index]
@@ -91,13 +109,16 @@ fn check_sizes(instance_types: &[InstanceType], problems: &mut Problems) {
             .any(|earlier| earlier.name == one.name)
         {
             problems.add(
-                &format!("instanceTypes[{index}].name"),
-                format_args!("{:?} is there twice", one.name),
+                "instanceTypes",
+                format_args!(
+                    "{:?} is there twice, also counting those of generatedTypes",
+                    one.name
+                ),
             );
         }
         if one.cores == 0 || one.memory_mib == 0 {
             problems.add(
-                &format!("instanceTypes[{index}]"),
+                "instanceTypes",
                 format_args!("{:?} needs cores and memoryMiB above 0", one.name),
             );
         }
@@ -306,6 +327,61 @@ mod tests {
 
     fn with_pool(pool: Value) -> impl FnOnce(&mut Value) {
         move |spec| spec["cloudInit"] = json!({"ipPool": pool})
+    }
+
+    #[test]
+    fn sizes_are_generated_beside_those_that_are_written() {
+        let facts = read(|spec| {
+            spec["generatedTypes"] = json!([
+                {"family": "general", "cores": [2, 4], "memoryPerCoreMiB": [2048, 4096], "maxPods": 60},
+                {"family": "odd", "cores": [1], "memoryPerCoreMiB": [1536]},
+            ]);
+        });
+        assert_eq!(facts.problem, None);
+        let sizes: Vec<(&str, u32, u32)> = facts
+            .instance_types
+            .iter()
+            .map(|size| (size.name.as_str(), size.cores, size.memory_mib))
+            .collect();
+        assert_eq!(
+            sizes[1..],
+            [
+                ("general-2x4", 2, 4096),
+                ("general-2x8", 2, 8192),
+                ("general-4x8", 4, 8192),
+                ("general-4x16", 4, 16384),
+                ("odd-1x1.5", 1, 1536),
+            ]
+        );
+        let general = &facts.instance_types[1];
+        assert_eq!(
+            (general.family.as_deref(), general.max_pods),
+            (Some("general"), 60)
+        );
+
+        let only = read(|spec| {
+            spec["instanceTypes"] = json!([]);
+            spec["generatedTypes"] =
+                json!([{"family": "a", "cores": [1], "memoryPerCoreMiB": [1024]}]);
+        });
+        assert_eq!((only.problem, only.spec.instance_types.len()), (None, 1));
+        let neither = read(|spec| spec["instanceTypes"] = json!([]));
+        let said = neither.problem.unwrap();
+        assert!(
+            said.contains("instanceTypes: is empty, and so is generatedTypes"),
+            "{said}"
+        );
+        let many: Vec<u32> = (1..=32).collect();
+        let too_many = read(|spec| {
+            spec["generatedTypes"] = json!([{"family": "a", "cores": many, "memoryPerCoreMiB": [1024, 2048, 4096, 8192]}]);
+        });
+        let said = too_many.problem.unwrap();
+        assert!(said.contains("these are 129 sizes: at most 100"), "{said}");
+        let twice = read(|spec| {
+            spec["generatedTypes"] =
+                json!([{"family": "a", "cores": [2, 2], "memoryPerCoreMiB": [1024]}]);
+        });
+        assert!(twice.problem.unwrap().contains("\"a-2x2\" is there twice"));
     }
 
     #[test]

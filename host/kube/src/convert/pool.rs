@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 use kproxide_planner::facts::{
-    Period, PolicyKind, PolicyMember, PolicyRef, PolicyUse, PoolFacts, PoolLimits, PoolPolicies,
-    PoolSpec,
+    Operator, Period, PolicyKind, PolicyMember, PolicyRef, PolicyUse, PoolFacts, PoolLimits,
+    PoolPolicies, PoolSpec, Requirement,
 };
 use kproxide_planner::keys;
 use kube::api::ObjectMeta;
@@ -71,12 +71,39 @@ fn check(spec: &PoolSpec, problems: &mut Problems) {
             problems.label(field, "taint", &taint.key, &taint.value);
         }
     }
+    for (index, requirement) in spec.requirements.iter().enumerate() {
+        if let Some(problem) = bad_requirement(requirement) {
+            problems.add(&format!("requirements[{index}]"), problem);
+        }
+    }
     let load_headroom = spec.scale_down.load_headroom;
     if !(load_headroom.is_finite() && load_headroom >= 0.0) {
         problems.add(
             "scaleDown.loadHeadroom",
             format_args!("{load_headroom} is not a share of at least 0"),
         );
+    }
+}
+
+fn bad_requirement(requirement: &Requirement) -> Option<String> {
+    let Requirement {
+        key,
+        operator,
+        values,
+    } = requirement;
+    if !keys::REQUIRABLE.contains(&&**key) {
+        let known = keys::REQUIRABLE.join(", ");
+        return Some(format!("{key:?} is none of {known}"));
+    }
+    let is_number = |value: &Arc<str>| value.parse::<i64>().is_ok();
+    match (operator, &values[..]) {
+        (Operator::In | Operator::NotIn, []) => Some("needs at least one value".to_owned()),
+        (Operator::In | Operator::NotIn, _) | (Operator::Exists | Operator::DoesNotExist, []) => {
+            None
+        }
+        (Operator::Exists | Operator::DoesNotExist, _) => Some("takes no values".to_owned()),
+        (Operator::Gt | Operator::Lt, [one]) if is_number(one) => None,
+        (Operator::Gt | Operator::Lt, _) => Some("needs one value, a whole number".to_owned()),
     }
 }
 
@@ -336,6 +363,58 @@ mod tests {
             let problem = problem.unwrap();
             let expected = format!("spec.policies.hostSelection: {wrong}");
             assert!(problem.starts_with(&expected), "{problem}");
+        }
+    }
+
+    #[test]
+    fn a_requirement_that_says_nothing_is_named() {
+        for (key, operator, values, said) in [
+            ("kubernetes.io/arch", "In", json!(["arm64"]), None),
+            ("kproxide.dev/instance-cpu", "Gt", json!(["4"]), None),
+            ("topology.kubernetes.io/zone", "Exists", json!([]), None),
+            (
+                "example.com/rack",
+                "In",
+                json!(["a"]),
+                Some("is none of kubernetes.io/arch"),
+            ),
+            (
+                "kubernetes.io/arch",
+                "In",
+                json!([]),
+                Some("needs at least one value"),
+            ),
+            (
+                "kubernetes.io/arch",
+                "Exists",
+                json!(["a"]),
+                Some("takes no values"),
+            ),
+            (
+                "kproxide.dev/instance-cpu",
+                "Lt",
+                json!(["four"]),
+                Some("a whole number"),
+            ),
+            (
+                "kproxide.dev/instance-cpu",
+                "Lt",
+                json!(["1", "2"]),
+                Some("a whole number"),
+            ),
+        ] {
+            let facts = read(|spec| {
+                spec["requirements"] = json!([
+                    {"key": "kubernetes.io/os", "operator": "Exists"},
+                    {"key": key, "operator": operator, "values": values},
+                ]);
+            });
+            let problem = facts.problem.unwrap_or_default();
+            let expected = said.map_or(String::new(), |said| {
+                assert!(problem.contains(said), "{problem}");
+                "requirements[1]".to_owned()
+            });
+            assert!(problem.contains(&expected) && problem.is_empty() == said.is_none());
         }
     }
 

@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::run;
-use kproxide_controller::config::Config;
 use kproxide_lab::{Lab, Setting, config};
 use kproxide_lab::{MACHINE, furnished, run_with};
 
@@ -169,10 +168,8 @@ async fn s8_a_vm_with_the_marker_of_a_removed_machine_is_left_alone_without_a_pe
     lab.kube
         .delete("deployments.apps", "default", "web")
         .unwrap();
-    let config = Config {
-        quarantine: SignedDuration::from_mins(15),
-        ..config("kproxide-0")
-    };
+    let mut config = config("kproxide-0");
+    config.limits.quarantine = SignedDuration::from_mins(15);
     run_with(&lab, config, HOUR).await;
     // Its number has rested.
     assert_eq!(machines_of(&lab), []);

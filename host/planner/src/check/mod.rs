@@ -16,11 +16,13 @@ use removals::Removals;
 use crate::facts::limits::{Limits, MOST_ENTRIES};
 use crate::facts::{
     ClaimSpec, ClusterFacts, EntryState, GuestStatus, HypervisorFacts, LedgerEntry, LedgerFacts,
-    OrphanLook, TemplateFacts,
+    OrphanLook, PoolFacts, TemplateFacts,
 };
 use crate::guard::anchor;
 use crate::guard::freeze::acknowledgement;
 use crate::ids::{ClaimName, ClusterName, HypervisorId, PoolName, Vmid, is_dns_label};
+use crate::keys;
+use crate::kubernetes::selector::unmet;
 use crate::ledger::numbers::FORBIDDEN_VMID;
 use crate::mutants::{Mutant, broken};
 use crate::plan::report::{Remark, Severity};
@@ -479,12 +481,25 @@ fn pool_violation(world: &World, tally: &Tally, launch: &Launch) -> Option<Viola
     if !pool.clusters.is_empty() && !pool.clusters.contains(&spec.cluster) {
         return Some(Violation::WrongCluster);
     }
+    if !meets_requirements(world, pool, spec) {
+        return Some(Violation::Requirement);
+    }
     let sum = tally.pools.get(&spec.pool).copied().unwrap_or_default();
     let passes = |sum: u128, most: Option<u64>| most.is_some_and(|most| sum > u128::from(most));
     let is_over = sum.machines > pool.limits.max_nodes
         || passes(sum.milli_cores, pool.limits.milli_cores())
         || passes(sum.memory_bytes, pool.limits.memory_bytes());
     is_over.then_some(Violation::PoolLimit)
+}
+
+/// By the labels that its Node gets, and what its kubelet adds.
+fn meets_requirements(world: &World, pool: &PoolFacts, spec: &ClaimSpec) -> bool {
+    let mut labels = spec.labels.clone();
+    if let Some(class) = world.classes().get(&spec.class) {
+        labels.insert(keys::ARCH.to_owned(), class.arch.as_str().to_owned());
+        labels.insert(keys::OS.to_owned(), class.os.as_str().to_owned());
+    }
+    unmet(&pool.requirements, &labels).is_none()
 }
 
 fn hypervisor_violation(world: &World, tally: &Tally, launch: &Launch) -> Option<Violation> {
@@ -544,15 +559,18 @@ fn room_violation(
     {
         return Some(Violation::TooManyMachines);
     }
+    let overrides = cluster.hypervisors.overrides.get(&id.name);
+    let own = overrides.and_then(|it| it.system_reserved.as_ref());
+    let reserved = own.unwrap_or(&cluster.system_reserved);
     let cores = (u128::from(facts.committed_threads) * 1000)
         .saturating_sub(in_flight.listed_milli_cores)
         + in_flight.sum.milli_cores
-        + u128::from(cluster.system_reserved.milli_cores());
+        + u128::from(reserved.milli_cores());
     let memory = u128::from(facts.committed_memory_bytes)
         .saturating_sub(in_flight.listed_memory_bytes)
         .max(u128::from(facts.memory_used_bytes))
         + in_flight.sum.memory_bytes
-        + u128::from(cluster.system_reserved.memory_bytes());
+        + u128::from(reserved.memory_bytes());
     let all_cores = f64::from(facts.threads) * 1000.0 * cluster.overcommit.cpu;
     let all_memory = facts.memory_bytes as f64 * cluster.overcommit.memory;
     let has_room = cores as f64 <= all_cores && memory as f64 <= all_memory;

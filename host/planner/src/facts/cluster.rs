@@ -100,6 +100,13 @@ impl ClusterSpec {
         is_in(exclude) || (!include.is_empty() && !is_in(include))
     }
 
+    /// What this hypervisor keeps for itself.
+    pub fn reserved(&self, hypervisor: &str) -> &CpuAndMemory {
+        let own = self.hypervisors.overrides.get(hypervisor);
+        let own = own.and_then(|it| it.system_reserved.as_ref());
+        own.unwrap_or(&self.system_reserved)
+    }
+
     /// A person wants this hypervisor empty (`spec.hypervisors.drain`).
     pub fn drains(&self, hypervisor: &str) -> bool {
         let mut drained = self.hypervisors.drain.iter();
@@ -169,6 +176,26 @@ pub struct Hypervisors {
     /// 2 minutes. In either case kproxide makes no machine there.
     #[serde(skip_serializing_if = "OnMaintenance::is_keep")]
     pub on_maintenance: OnMaintenance,
+    /// What is otherwise on single hypervisors, such as `pve1: {systemReserved: {memory: 8Gi}}`. At most 256.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(
+            with = "BTreeMap<String, HypervisorOverride>",
+            extend("maxProperties" = 256)
+        )
+    )]
+    pub overrides: BTreeMap<Arc<str>, HypervisorOverride>,
+}
+
+/// What is otherwise on one hypervisor.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct HypervisorOverride {
+    /// What it keeps for Proxmox itself, in place of the cluster's `systemReserved`. An amount that is left out is 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub system_reserved: Option<CpuAndMemory>,
 }
 
 /// What happens to the machines on a hypervisor in maintenance mode.

@@ -274,13 +274,28 @@ pub struct NodeSelectorTerm {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Requirement {
+    /// Key of the label.
+    #[cfg_attr(
+        feature = "schema",
+        schemars(with = "String", extend("enum" = crate::keys::REQUIRABLE))
+    )]
     pub key: Arc<str>,
+    /// In, NotIn: the value is one of these, or none of them. Exists, DoesNotExist: without values. Gt, Lt: a whole number
+    /// above, or below, the one value.
     pub operator: Operator,
+    /// Values, at most 50.
+    #[serde(default)]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(with = "Vec<String>", length(max = 50), inner(length(max = 63)))
+    )]
     pub values: Vec<Arc<str>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Operator {
     In,
     NotIn,

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::existence::Existence;
-use super::kubernetes::{Labels, Taint};
+use super::kubernetes::{Labels, Requirement, Taint};
 use super::policies::PoolPolicies;
 use super::written::{Amount, Period};
 use crate::ids::{ClassName, ClusterName};
@@ -94,6 +94,10 @@ pub struct PoolSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "schema", schemars(length(max = 64)))]
     pub startup_taints: Vec<Taint>,
+    /// What machines of the pool must be: sites and sizes that do not match get none. All of them must hold.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 30)))]
+    pub requirements: Vec<Requirement>,
     /// While true, kproxide starts no launch and no removal in this pool. It finishes what it has begun. But a Node
     /// that it drains because it is unneeded, or to replace it, goes back into service.
     #[serde(default)]

@@ -74,9 +74,9 @@ impl RemovalReason {
     /// The reason under which the Ledger counts the removal: a word that programs up to 92f4022 know. All voluntary
     /// reasons count alike there.
     pub fn in_ledger(self) -> Self {
-        match self {
-            Self::Maintenance => Self::Replace,
-            reason => reason,
+        match self == Self::Maintenance {
+            true => Self::Replace,
+            false => self,
         }
     }
 

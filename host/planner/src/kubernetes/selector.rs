@@ -122,6 +122,15 @@ pub(crate) fn term_matches(term: &NodeSelectorTerm, name: &str, labels: &Labels)
         .all(|requirement| &*requirement.key == "metadata.name" && holds(requirement, Some(name)))
 }
 
+/// The first requirement that a Node with these labels does not meet.
+pub(crate) fn unmet<'r>(
+    requirements: &'r [Requirement],
+    labels: &Labels,
+) -> Option<&'r Requirement> {
+    let value = |it: &Requirement| labels.get(&*it.key).map(String::as_str);
+    requirements.iter().find(|it| !holds(it, value(it)))
+}
+
 /// `NotIn` and `DoesNotExist` hold for a label that is absent; `Gt` and `Lt` compare whole numbers and never hold for anything else.
 fn holds(requirement: &Requirement, value: Option<&str>) -> bool {
     let listed = |value: &str| requirement.values.iter().any(|listed| &**listed == value);
@@ -174,7 +183,7 @@ fn first_of(texts: impl ExactSizeIterator<Item = String>, between: &str) -> Stri
     all
 }
 
-struct RequirementText<'a>(&'a Requirement);
+pub(crate) struct RequirementText<'a>(pub(crate) &'a Requirement);
 
 impl fmt::Display for RequirementText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -35,6 +35,7 @@ mod properties;
 mod registering;
 mod removable;
 mod replacing;
+mod required;
 mod resting;
 mod scale_down;
 mod scale_up;

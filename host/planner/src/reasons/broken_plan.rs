@@ -18,6 +18,7 @@ pub enum Violation {
     NoTemplate,
     PoolNotInUse,
     PoolLimit,
+    Requirement,
     NumberTaken(Vmid),
     NumberOutOfRange(Vmid),
     AddressTaken(IpAddr),
@@ -54,6 +55,7 @@ impl fmt::Display for Violation {
             Self::PoolNotInUse => {
                 f.write_str("its pool is paused, being deleted, or cannot be used")
             }
+            Self::Requirement => f.write_str("its pool requires other machines"),
             Self::PoolLimit => f.write_str("it would pass a limit of its pool"),
             Self::NumberTaken(vmid) => write!(f, "VMID {vmid} is in use"),
             Self::NumberOutOfRange(vmid) => write!(f, "VMID {vmid} is outside the cluster's range"),

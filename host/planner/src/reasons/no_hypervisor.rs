@@ -31,6 +31,8 @@ pub enum Refusal {
     Maintenance,
     /// It is to be emptied.
     Drained,
+    /// Of the NodePool, in words.
+    Requirement(String),
     FewIdleCores {
         idle: u64,
         least: u64,
@@ -169,6 +171,7 @@ impl fmt::Display for Refusal {
                 "online, but its Proxmox daemons do not answer ({problem}): restart pveproxy and pvedaemon on it"
             ),
             Self::Maintenance => f.write_str("in maintenance"),
+            Self::Requirement(text) => write!(f, "its NodePool requires {text}"),
             Self::Drained => {
                 f.write_str("to be emptied, by spec.hypervisors.drain of the ProxmoxCluster")
             }

@@ -101,9 +101,11 @@ impl Values {
     }
 
     fn take_class(&mut self, file: &str, name: &str, class: &Value) {
-        let mut added = json!({
-            "instanceTypes": [{ "name": "medium", "cores": 2, "memoryMiB": 4096 }],
-        });
+        let mut added = json!({});
+        let generated = class["spec"]["generatedTypes"].as_array();
+        if generated.is_none_or(Vec::is_empty) {
+            added["instanceTypes"] = json!([{ "name": "medium", "cores": 2, "memoryMiB": 4096 }]);
+        }
         let script = &class["joinScript"];
         let text = script["command"].as_str();
         let is_hidden = script["existingSecret"].is_string();

@@ -64,6 +64,7 @@ impl Changes {
 fn add_type(world: &mut World, one: &AddType) {
     let added = InstanceType {
         name: InstanceTypeName::from(one.name.as_str()),
+        family: None,
         cores: one.cores,
         memory_mib: one.memory_gib.saturating_mul(1 << 10),
         disk_gib: None,

@@ -399,10 +399,7 @@ impl<'w> Hypervisors<'w> {
                 memory_bytes: hypervisor.facts.memory_used_bytes,
             },
             committed: hypervisor.committed,
-            system_reserved: Size {
-                milli_cores: hypervisor.cluster.system_reserved.milli_cores(),
-                memory_bytes: hypervisor.cluster.system_reserved.memory_bytes(),
-            },
+            system_reserved: hypervisor.reserved(),
             in_flight: hypervisor.in_flight,
             available: hypervisor.available(),
             cpu_usage: hypervisor.cpu_usage(),
@@ -476,9 +473,18 @@ impl<'w> Hypervisor<'w> {
             self.cluster.overcommit.cpu,
         );
         let memory = times(self.facts.memory_bytes, self.cluster.overcommit.memory);
+        let reserved = self.reserved();
         Size {
-            milli_cores: cpu.saturating_sub(self.cluster.system_reserved.milli_cores()),
-            memory_bytes: memory.saturating_sub(self.cluster.system_reserved.memory_bytes()),
+            milli_cores: cpu.saturating_sub(reserved.milli_cores),
+            memory_bytes: memory.saturating_sub(reserved.memory_bytes),
+        }
+    }
+
+    fn reserved(&self) -> Size {
+        let reserved = self.cluster.reserved(&self.id.name);
+        Size {
+            milli_cores: reserved.milli_cores(),
+            memory_bytes: reserved.memory_bytes(),
         }
     }
 

@@ -29,13 +29,20 @@ pub(crate) fn claim_labels(
     labels.insert(keys::REGION.to_owned(), hypervisor.cluster.to_string());
     labels.insert(keys::ZONE.to_owned(), hypervisor.name.to_string());
     labels.extend(decoration.labels.clone());
+    let cores = size.cores.to_string();
+    let memory = size.memory_mib.to_string();
     let ours = [
         (keys::INSTANCE_TYPE, size.name.as_str()),
         (keys::POOL, pool_name.as_str()),
         (keys::CLASS, pool.node_class.as_str()),
         (keys::TEMPLATE, &class.template.name),
         (keys::CLAIM, claim),
+        (keys::INSTANCE_CPU, &cores),
+        (keys::INSTANCE_MEMORY, &memory),
     ];
+    let family = size.family.as_deref();
+    let family = family.map(|family| (keys::INSTANCE_FAMILY, family));
+    let ours = ours.into_iter().chain(family);
     labels.extend(ours.map(|(key, value)| (key.to_owned(), value.to_owned())));
     labels
 }
@@ -94,6 +101,7 @@ pub(in crate::planning) fn size_of_claim(class: &ClassFacts, spec: &ClaimSpec) -
     let named = types.find(|size| size.name == spec.instance_type);
     InstanceType {
         name: spec.instance_type.clone(),
+        family: named.and_then(|size| size.family.clone()),
         cores: u32::try_from(spec.resources.milli_cores / 1000).unwrap_or(u32::MAX),
         memory_mib: u32::try_from(spec.resources.memory_bytes >> 20).unwrap_or(u32::MAX),
         disk_gib: spec

@@ -115,7 +115,8 @@ fn a_machine_leaves_only_where_another_server_has_room() {
 }
 
 #[test]
-fn maintenance_of_proxmox_empties_a_server_only_if_the_cluster_says_so_and_it_lasts_2_minutes() {
+fn c1_18_maintenance_of_proxmox_empties_a_server_only_if_the_cluster_says_so_and_it_lasts_2_minutes()
+ {
     let at_work = |change: fn(&mut ClusterFacts), since: i64| {
         let mut scene = full();
         change(&mut scene.cluster);

@@ -83,7 +83,9 @@ impl Case {
                     RemovalReason::Expired => {
                         scene.workers().expire_after = Some(jiff::SignedDuration::ZERO.into())
                     }
-                    RemovalReason::Maintenance => scene.cluster.hypervisors.drain = vec!["alpha".into()],
+                    RemovalReason::Maintenance => {
+                        scene.cluster.hypervisors.drain = vec!["alpha".into()]
+                    }
                     RemovalReason::Replace => scene.claim("m").replace = true,
                     RemovalReason::PoolDeleted => {
                         scene.workers().existence.deleting_since = Some(at(NOW - 1));
@@ -119,7 +121,9 @@ impl Case {
                     RemovalReason::PoolDeleted => {
                         scene.workers().existence.deleting_since = Some(at(NOW - 60));
                     }
-                    RemovalReason::Maintenance => scene.cluster.hypervisors.drain = vec!["alpha".into()],
+                    RemovalReason::Maintenance => {
+                        scene.cluster.hypervisors.drain = vec!["alpha".into()]
+                    }
                     RemovalReason::Empty
                     | RemovalReason::Underutilized
                     | RemovalReason::Expired

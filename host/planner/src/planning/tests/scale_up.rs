@@ -223,7 +223,7 @@ fn labels_take_precedence_ours_then_the_policys_then_the_pools() {
     let plan = scene.plan_with(|question| decorate(question, |_| labels("b=policy topology.kubernetes.io/region=policy node.kubernetes.io/instance-type=policy")));
     let claim = &plan.launches[0];
     let expected = format!(
-        "a=pool b=policy kproxide.dev/claim={} kproxide.dev/class=standard kproxide.dev/pool=workers kproxide.dev/template=debian \
+        "a=pool b=policy kproxide.dev/claim={} kproxide.dev/class=standard kproxide.dev/instance-cpu=4 kproxide.dev/instance-memory=8192 kproxide.dev/pool=workers kproxide.dev/template=debian \
          node.kubernetes.io/instance-type=medium topology.kubernetes.io/region=policy topology.kubernetes.io/zone={}",
         claim.claim, claim.spec.hypervisor
     );

@@ -168,6 +168,7 @@ mod tests {
             policy: policy.display().to_string(),
             name: None,
             namespace: "kproxide".to_owned(),
+            into: None,
             output: Format::Yaml,
         }
     }
