@@ -7,7 +7,7 @@
 //!                                            └──► PodLauncher::launch ──► RunningPod
 //! ```
 //!
-//! [`shipped_binary`] builds what is shipped, [`kproxide_binary`] what the end-to-end cases run, [`Packager`] the image of it with the [`licenses`] of what it is made of, [`Promtool`] checks metrics and alerts, [`TextTemplate`] renders templates as Go does. [`oracle::Scheduler`] says what kube-scheduler's filters say.
+//! [`shipped_binary`] builds what is shipped, [`kproxide_binary`] what the end-to-end cases run, [`Packager`] the image of it with the [`licenses`] of what it is made of, [`Promtool`] checks metrics and alerts, [`TextTemplate`] renders templates as Go does, [`CronTable`] reads schedules as Kubernetes does. [`oracle::Scheduler`] says what kube-scheduler's filters say.
 //!
 //! Nothing here depends on the `kproxide` package. Tests that need its binary live in that package, hand the path over,
 //! and see of kproxide what a user sees: objects, logs, exit codes.
@@ -18,6 +18,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 mod cargo;
+mod cron;
 mod eventually;
 mod go;
 mod gotemplate;
@@ -32,6 +33,7 @@ pub mod oracle;
 
 pub use cargo::ask_cargo;
 pub use controlplane::{ControlPlane, Options, Programs, require_controlplane};
+pub use cron::{CronTable, require_cron_table};
 pub use eventually::{Probe, eventually};
 pub use gotemplate::{Rendered, TextTemplate, require_text_template};
 pub use image::{Image, Packager, require_packager};

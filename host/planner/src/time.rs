@@ -1,5 +1,8 @@
 //! Moments and spans.
 
+pub mod cron;
+pub mod recurring;
+
 use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp};
 
 /// A later moment. The last possible moment if that is too late.
