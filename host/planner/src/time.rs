@@ -1,7 +1,6 @@
 //! Moments and spans.
 
 pub mod cron;
-pub mod recurring;
 
 use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp};
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 use kproxide_planner::facts::{
-    Operator, Period, PolicyKind, PolicyMember, PolicyRef, PolicyUse, PoolFacts, PoolLimits,
-    PoolPolicies, PoolSpec, Requirement,
+    CapacitySchedule, Disruption, DisruptionWindow, Operator, Period, PolicyKind, PolicyMember,
+    PolicyRef, PolicyUse, PoolFacts, PoolLimits, PoolPolicies, PoolSpec, Requirement, Unreadable,
 };
 use kproxide_planner::keys;
 use kube::api::ObjectMeta;
@@ -23,6 +23,11 @@ pub fn pool_facts(meta: &ObjectMeta, written: &Map<String, Value>) -> PoolFacts 
     let mut problems = Problems::default();
     problems.too_deep(written);
     let mut spec: PoolSpec = problems.read(written, least_pool());
+    // Without windows that it cannot read, kproxide would remove machines at any time.
+    let disruption = written.get("disruption").cloned();
+    if disruption.is_some_and(|it| serde_json::from_value::<Disruption>(it).is_err()) {
+        spec.disruption.windows = vec![DisruptionWindow::unreadable()];
+    }
     let settings: PolicySettings = problems.read(written, Map::new());
     check(&spec, &mut problems);
     problems.label_value("metadata.name", keys::POOL, super::name(meta));
@@ -53,6 +58,7 @@ fn check(spec: &PoolSpec, problems: &mut Problems) {
             format_args!("minNodes {min_nodes} is larger than maxNodes {max_nodes}"),
         );
     }
+    times(spec, problems);
     problems.label_value("spec.nodeClass", keys::CLASS, spec.node_class.as_str());
     for (key, value) in &spec.labels {
         problems.label("labels", "label", key, value);
@@ -104,6 +110,42 @@ fn bad_requirement(requirement: &Requirement) -> Option<String> {
         (Operator::Exists | Operator::DoesNotExist, _) => Some("takes no values".to_owned()),
         (Operator::Gt | Operator::Lt, [one]) if is_number(one) => None,
         (Operator::Gt | Operator::Lt, _) => Some("needs one value, a whole number".to_owned()),
+    }
+}
+
+/// Windows, budgets and schedules.
+fn times(spec: &PoolSpec, problems: &mut Problems) {
+    for (field, when) in spec.times() {
+        if let Some(Unreadable {
+            field: part,
+            problem,
+        }) = when.problem()
+        {
+            problems.add(&format!("{field}.{part}"), problem);
+        }
+    }
+    let most = spec.limits.max_nodes;
+    for (
+        index,
+        CapacitySchedule {
+            min_nodes,
+            headroom,
+            ..
+        },
+    ) in spec.schedules.iter().enumerate()
+    {
+        if *min_nodes > most {
+            problems.add(
+                &format!("schedules[{index}].minNodes"),
+                format_args!("{min_nodes} is larger than limits.maxNodes {most}"),
+            );
+        }
+        if *min_nodes == 0 && headroom.is_none() {
+            problems.add(
+                &format!("schedules[{index}]"),
+                "it asks for nothing: give minNodes, headroom or both",
+            );
+        }
     }
 }
 
@@ -416,6 +458,92 @@ mod tests {
             });
             assert!(problem.contains(&expected) && problem.is_empty() == said.is_none());
         }
+    }
+
+    #[test]
+    fn times_are_read_and_one_that_cannot_be_names_its_field() {
+        let problem = |field: &str, value: Value| read(|spec| spec[field] = value).problem;
+        let when =
+            json!({"schedule": "0 22 * * 1-5", "duration": "8h", "timeZone": "Europe/Berlin"});
+        let good = json!({"windows": [when], "budgets": [{"nodes": "10%"}, {"nodes": 1, "schedule": "@daily", "duration": "1h"}]});
+        assert_eq!(problem("disruption", good), None);
+        assert_eq!(problem("scaleUp", json!({"windows": [when]})), None);
+        let mut scheduled = when.clone();
+        scheduled["minNodes"] = 3.into();
+        assert_eq!(problem("schedules", json!([scheduled])), None);
+        for (field, value, expected) in [
+            (
+                "disruption",
+                json!({"windows": [when, {"schedule": "@every 1h", "duration": "8h"}]}),
+                "spec.disruption.windows[1].schedule: \"@every 1h\" is not a schedule: ",
+            ),
+            (
+                "disruption",
+                json!({"budgets": [{"nodes": 1, "schedule": "@daily"}]}),
+                "spec.disruption.budgets[0].duration: 0s is not between 1m and 7d",
+            ),
+            (
+                "scaleUp",
+                json!({"windows": [{"schedule": "@daily", "duration": "8h", "timeZone": "Berlin"}]}),
+                "spec.scaleUp.windows[0].timeZone: \"Berlin\" is no time zone of the IANA database",
+            ),
+            (
+                "schedules",
+                json!([{"schedule": "@daily", "duration": "8h", "minNodes": 4}]),
+                "spec.schedules[0].minNodes: 4 is larger than limits.maxNodes 3",
+            ),
+            (
+                "schedules",
+                json!([{"schedule": "@daily", "duration": "8h"}]),
+                "spec.schedules[0]: it asks for nothing: give minNodes, headroom or both",
+            ),
+            (
+                "disruption",
+                json!({"budgets": [{"nodes": "many"}]}),
+                "spec.disruption.budgets[0].nodes: \"many\" is no number of machines",
+            ),
+        ] {
+            let problem = problem(field, value).unwrap();
+            assert!(problem.starts_with(expected), "{problem}");
+        }
+    }
+
+    /// A kproxide that is older than a reason, say: it must not remove machines at any time for that.
+    #[test]
+    fn windows_that_cannot_be_read_are_not_left_out() {
+        let newer =
+            json!({"windows": [{"reasons": ["Bored"], "schedule": "@daily", "duration": "8h"}]});
+        let facts = read(|spec| spec["disruption"] = newer);
+        let problem = facts.problem.clone().unwrap();
+        assert!(
+            problem.starts_with("spec.disruption.windows[0]"),
+            "{problem}"
+        );
+        assert!(facts.times().any(|(_, when)| when.problem().is_some()));
+    }
+
+    /// The zones are in the program. A process can be told of other files only before it begins, so this asks another one.
+    #[test]
+    fn zones_come_with_the_program() {
+        let night = json!({"windows": [{"schedule": "@daily", "duration": "8h", "timeZone": "Europe/Berlin"}]});
+        assert_eq!(read(|spec| spec["disruption"] = night).problem, None);
+        if std::env::args().any(|word| word == "--exact") {
+            return;
+        }
+        let empty = std::env::temp_dir().join(format!("kproxide-no-zones-{}", std::process::id()));
+        std::fs::create_dir_all(&empty).unwrap();
+        let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+        again.args([
+            "--exact",
+            "convert::pool::tests::zones_come_with_the_program",
+        ]);
+        let output = again.env("TZDIR", &empty).output().unwrap();
+        std::fs::remove_dir(&empty).unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            output.status.success() && text.contains("1 passed"),
+            "{text}"
+        );
     }
 
     #[test]

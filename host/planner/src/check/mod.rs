@@ -40,7 +40,9 @@ pub(crate) fn enforce(world: &World, now: Timestamp, limits: &Limits, plan: &mut
         let mut tally = Tally::new(world, now, &ledger);
         let mut accepted: Vec<Launch> = Vec::with_capacity(launches.len());
         for launch in launches {
-            match launch_violation(world, limits, &tally, accepted.len(), &launch) {
+            let violation = launch_violation(world, limits, &tally, accepted.len(), &launch)
+                .or_else(|| removals::launch_violation(world, now, &ledger, &accepted, &launch));
+            match violation {
                 None => accepted.push(launch),
                 Some(violation) => {
                     ledger
@@ -98,12 +100,14 @@ pub fn violations(
     plan: &Plan,
 ) -> Vec<(ClaimName, Violation)> {
     let mut found = Vec::new();
-    let tally = Tally::new(world, now, &ledger_of(world, plan));
+    let ledger = ledger_of(world, plan);
+    let tally = Tally::new(world, now, &ledger);
     for (index, launch) in plan.launches.iter().enumerate() {
-        let violation = launch_violation(world, limits, &tally, index, launch);
+        let before = &plan.launches[..index];
+        let violation = launch_violation(world, limits, &tally, index, launch)
+            .or_else(|| removals::launch_violation(world, now, &ledger, before, launch));
         found.extend(violation.map(|violation| (launch.claim.clone(), violation)));
     }
-    let ledger = ledger_of(world, plan);
     for (index, adoption) in plan.adoptions.iter().enumerate() {
         let before = &plan.adoptions[..index];
         let violation = adoption_violation(world, now, limits, &ledger, before, adoption);

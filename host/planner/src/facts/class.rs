@@ -37,6 +37,22 @@ pub struct ClassFacts {
 }
 
 impl ClassFacts {
+    /// A machine of the class is in service after so long, or is given up.
+    pub fn comes_within(&self) -> SignedDuration {
+        let Timeouts {
+            clone,
+            provision,
+            agent,
+            join,
+        } = self.timeouts;
+        let agent = match self.join.way() {
+            Join::Template => SignedDuration::ZERO,
+            Join::GuestExec => agent.0,
+        };
+        let parts = [provision.0, agent, join.0].into_iter();
+        parts.fold(clone.0, SignedDuration::saturating_add)
+    }
+
     /// `cloudInit.ipPool` has this address.
     pub fn hands_out(&self, address: std::net::IpAddr) -> bool {
         let mut ranges = self.addresses.iter().flatten();

@@ -8,9 +8,11 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::disruption::{Closed, Disruption, closed_until};
 use super::existence::Existence;
 use super::kubernetes::{Labels, Requirement, Taint};
 use super::policies::PoolPolicies;
+use super::recurring::{Recurring, are_open};
 use super::written::{Amount, Period};
 use crate::ids::{ClassName, ClusterName};
 use crate::kubernetes::resources::Resources;
@@ -58,7 +60,14 @@ impl DerefMut for PoolFacts {
 /// How many machines of a class, and with which labels.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(extend("x-kubernetes-validations" = [{
+        "rule": "!has(self.schedules) || self.schedules.all(s, !has(s.minNodes) || s.minNodes <= self.limits.maxNodes)",
+        "message": "minNodes of a schedule must not be larger than limits.maxNodes"
+    }]))
+)]
 pub struct PoolSpec {
     /// Name of the NodeClass that its machines are made from.
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 253)))]
@@ -116,7 +125,7 @@ pub struct PoolSpec {
     /// kproxide replaces a Node that has not been Ready for this long, such as `20m`.
     #[serde(default = "default_repair_after")]
     pub repair_after: Period,
-    /// kproxide replaces a machine whose NodeClaim is older than this, such as `30d`, within `scaleDown.budget`. At least
+    /// kproxide replaces a machine whose NodeClaim is older than this, such as `30d`, within its budgets. At least
     /// 1h. Not given: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expire_after: Option<Period>,
@@ -126,6 +135,68 @@ pub struct PoolSpec {
     /// Room that kproxide keeps free in the pool for pods to come.
     #[serde(default)]
     pub headroom: Headroom,
+    /// More machines, or more room that is kept free, at some times. Of several at once, and of `limits.minNodes` and
+    /// `headroom`, the largest holds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 16)))]
+    pub schedules: Vec<CapacitySchedule>,
+}
+
+impl PoolSpec {
+    /// kproxide keeps so many machines now.
+    pub fn least(&self, now: Timestamp) -> u32 {
+        let open = self.open_schedules(now).map(|it| it.min_nodes);
+        open.fold(self.limits.min_nodes, u32::max)
+    }
+
+    /// kproxide keeps so much room free now.
+    pub fn keeps_free(&self, now: Timestamp) -> Resources {
+        let mut free = self.headroom.resources();
+        for schedule in self.open_schedules(now) {
+            free.raise_to(&schedule.headroom.resources());
+        }
+        free
+    }
+
+    fn open_schedules(&self, now: Timestamp) -> impl Iterator<Item = &CapacitySchedule> {
+        let all = self.schedules.iter();
+        all.filter(move |it| it.when.end(now).is_some())
+    }
+
+    /// A machine that was made then may have been for a schedule that is over now.
+    pub fn was_scheduled(&self, made: Timestamp, now: Timestamp) -> bool {
+        let mut open = self.open_schedules(made);
+        open.any(|it| !are_open(std::iter::once(&it.when), made, now))
+    }
+
+    /// All that opens and closes, each with its field.
+    pub fn times(&self) -> impl Iterator<Item = (String, &Recurring)> {
+        let windows = self.scale_up.windows.iter().enumerate();
+        let windows = windows.map(|(at, it)| (format!("scaleUp.windows[{at}]"), it));
+        let schedules = self.schedules.iter().enumerate();
+        let schedules = schedules.map(|(at, it)| (format!("schedules[{at}]"), &it.when));
+        self.disruption.times().chain(windows).chain(schedules)
+    }
+}
+
+/// More machines, or more room that is kept free, at some times.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct CapacitySchedule {
+    #[serde(flatten)]
+    pub when: Recurring,
+    /// kproxide keeps at least this many machines then. Not more than `limits.maxNodes`.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[cfg_attr(feature = "schema", schemars(range(max = 5000)))]
+    pub min_nodes: u32,
+    /// Room that kproxide keeps free in the pool then.
+    #[serde(default, skip_serializing_if = "Headroom::is_none")]
+    pub headroom: Headroom,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 fn default_drain_timeout() -> Period {
@@ -192,6 +263,18 @@ impl PoolLimits {
 pub struct ScaleUp {
     /// A pod must have been unschedulable for this long before kproxide launches a machine for it, such as `30s`.
     pub stabilization_window: Period,
+    /// When pods may launch machines. `minNodes`, `schedules`, headroom, replacements and repairs always may. Empty: at any
+    /// time.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 16)))]
+    pub windows: Vec<Recurring>,
+}
+
+impl ScaleUp {
+    /// When pods may launch machines, if not now.
+    pub fn closed_until(&self, now: Timestamp) -> Option<Closed> {
+        closed_until(self.windows.iter(), now)
+    }
 }
 
 /// When Nodes are removed.
@@ -231,17 +314,6 @@ impl Default for ScaleDown {
             blocked_by: BlockedBy::default(),
         }
     }
-}
-
-/// How machines are replaced.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Disruption {
-    /// kproxide makes the new machine before it drains the old one, if pods need it. true: where there is no room for both,
-    /// a machine older than `expireAfter` goes first. false: it stays until there is room. Repairs, and replacements that
-    /// you ask for (`kproxide.dev/replace`), go first in any case.
-    pub old_first: bool,
 }
 
 /// Pods that keep their Node. Each field names a kind of pod.
@@ -291,6 +363,10 @@ pub struct Headroom {
 }
 
 impl Headroom {
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+
     pub fn resources(&self) -> Resources {
         Resources {
             milli_cores: self.cpu.as_ref().map_or(0, Amount::milli_up),

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::facts::RemovalReason;
+use crate::facts::{DisruptionReason, RemovalReason};
 
 /// The allowance of the breaker that a removal uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,6 +28,7 @@ struct Row {
     scales_down: bool,
     is_voluntary: bool,
     is_budgeted: bool,
+    disruption: Option<DisruptionReason>,
     allowance: Allowance,
     is_frozen: bool,
     is_trouble: bool,
@@ -86,6 +87,7 @@ impl RemovalReason {
             scales_down: false,
             is_voluntary: false,
             is_budgeted: false,
+            disruption: None,
             allowance: Allowance::All,
             is_frozen: true,
             is_trouble: false,
@@ -104,10 +106,25 @@ impl RemovalReason {
         match self {
             Self::Empty => Row {
                 event: "ScaleDownEmpty",
+                disruption: Some(DisruptionReason::Empty),
                 ..smaller
             },
-            Self::Underutilized => smaller,
-            Self::Expired | Self::Maintenance | Self::Replace => voluntary,
+            Self::Underutilized => Row {
+                disruption: Some(DisruptionReason::Underutilized),
+                ..smaller
+            },
+            Self::Expired => Row {
+                disruption: Some(DisruptionReason::Expired),
+                ..voluntary
+            },
+            Self::Maintenance => Row {
+                disruption: Some(DisruptionReason::Maintenance),
+                ..voluntary
+            },
+            Self::Replace => Row {
+                disruption: Some(DisruptionReason::Replace),
+                ..voluntary
+            },
             Self::PoolDeleted => Row {
                 loss: Some(Loss::PoolDeleted),
                 ..voluntary
@@ -176,7 +193,12 @@ impl RemovalReason {
         matches!(self, Self::Repair | Self::NodeDeleted)
     }
 
-    /// It waits for the pool's `scaleDown.budget`.
+    /// The reason as the NodePool's `disruption` names it: windows and budgets are about these alone.
+    pub fn disruption(self) -> Option<DisruptionReason> {
+        self.row().disruption
+    }
+
+    /// It waits for a budget of the pool.
     pub(crate) fn is_budgeted(self) -> bool {
         self.row().is_budgeted
     }

@@ -349,6 +349,8 @@ fn judge(
         return match reason.is_some_and(RemovalReason::scales_down) {
             _ if tried.in_vain => Verdict::Gone,
             false => Verdict::Gone,
+            // It was there until the end of the schedule that it was made for.
+            true if row.is_of_pool() && was_scheduled(world, row, claim, now) => Verdict::Gone,
             true if row.is_of_pool() || waits_since(served) => Verdict::InVain,
             true if waits_since(now.checked_sub(WAITING).unwrap_or(now)) => Verdict::InVain,
             true => Verdict::Late,
@@ -369,6 +371,11 @@ fn judge(
         true => Verdict::InVain,
         false => Verdict::Open,
     }
+}
+
+fn was_scheduled(world: &World, row: &Tries, claim: &ClaimFacts, now: Timestamp) -> bool {
+    let pool = world.pools().get(&row.pool);
+    pool.is_some_and(|pool| pool.was_scheduled(claim.created, now))
 }
 
 fn is_reserved(entries: &[LedgerEntry], claim: &ClaimName) -> bool {

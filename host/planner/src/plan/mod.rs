@@ -125,6 +125,8 @@ pub struct Launch {
     pub spec: ClaimSpec,
     /// For the Event and the decision log.
     pub reason: String,
+    /// Pods launch it: within `scaleUp.windows` alone.
+    pub for_pods: bool,
 }
 
 /// A new claim for a machine that has lost its own. Proxmox is asked for nothing.

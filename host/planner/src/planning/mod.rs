@@ -25,6 +25,8 @@ mod down;
 #[cfg(any(test, feature = "fixtures"))]
 pub mod expected;
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 
 pub use self::claims::drain_backoff::keepers;
@@ -105,6 +107,8 @@ struct Tick<'w> {
     limits: Limits,
     wake_at: Option<Timestamp>,
     findings: Vec<Remark>,
+    /// What the clock says of each pool.
+    pool_times: BTreeMap<PoolName, claims::pool_times::PoolTimes>,
 }
 
 impl Tick<'_> {
@@ -136,6 +140,7 @@ impl<'w> Planning<'w> {
                 limits,
                 wake_at: None,
                 findings: Vec::new(),
+                pool_times: BTreeMap::new(),
             },
             // Nothing has changed since the last plan, and that plan still holds.
             step: match world.settled_plan(now) {
@@ -174,6 +179,7 @@ impl<'w> Planning<'w> {
             self.step = match self.step {
                 Step::Claims => {
                     self.read_ledger();
+                    self.read_times();
                     self.judge_claims();
                     self.see_to_orphans();
                     self.prepare_pools();

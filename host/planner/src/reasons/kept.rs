@@ -212,6 +212,8 @@ pub enum Kept {
     /// The pool's budget is used up.
     Budget,
     MinNodes(u32),
+    /// A schedule of the pool, which is open now, keeps so many machines.
+    Schedule(u32),
     NextTick,
     /// The scale-down policy of its pool has left it out.
     PolicyKeeps(Arc<str>),
@@ -273,6 +275,10 @@ impl Kept {
         Some(match self {
             // After a start what is written stands until kproxide knows again.
             Self::NotInService | Self::Held(Hold::WarmingUp(_)) => return None,
+            Self::Held(Hold::Window(_)) => "OutsideWindow",
+            Self::Held(Hold::Budget(_)) | Self::Budget | Self::NextTick => {
+                "MaxDeletionCountReached"
+            }
             Self::Held(_) => "OnHold",
             Self::GivenUp(_) => "DrainGivenUp",
             Self::Removing(_) => REMOVING,
@@ -292,8 +298,7 @@ impl Kept {
             Self::MinNodeAge(_) | Self::Stabilization | Self::UnneededTime(_) => {
                 "NotUnneededLongEnough"
             }
-            Self::Budget | Self::NextTick => "MaxDeletionCountReached",
-            Self::MinNodes(_) => "MinSizeReached",
+            Self::MinNodes(_) | Self::Schedule(_) => "MinSizeReached",
             Self::PolicyKeeps(_) => "KeptByPolicy",
             Self::Policy(..) => "PolicyFailed",
         })
@@ -301,7 +306,7 @@ impl Kept {
 }
 
 /// The reasons of `Removable`, each with what it says to people.
-pub const REMOVABLE_REASONS: [(&str, &str); 25] = [
+pub const REMOVABLE_REASONS: [(&str, &str); 26] = [
     (
         "CurrentlyBeingDeleted",
         "True: kproxide removes it now. The message says why.",
@@ -309,6 +314,10 @@ pub const REMOVABLE_REASONS: [(&str, &str); 25] = [
     (
         "OnHold",
         "kproxide does nothing to it now. The message says why, and what ends that.",
+    ),
+    (
+        "OutsideWindow",
+        "No window of disruption.windows is open for it. The message says when the next one opens.",
     ),
     (
         "DrainGivenUp",
@@ -382,9 +391,12 @@ pub const REMOVABLE_REASONS: [(&str, &str); 25] = [
     ),
     (
         "MaxDeletionCountReached",
-        "As many removals are under way as scaleDown.budget allows.",
+        "As many removals are under way as disruption.budgets or scaleDown.budget allow.",
     ),
-    ("MinSizeReached", "Its NodePool keeps minNodes machines."),
+    (
+        "MinSizeReached",
+        "Its NodePool keeps minNodes machines, or those of a schedule that is open now.",
+    ),
     (
         "KeptByPolicy",
         "The scale-down policy of its NodePool has left it out.",
@@ -460,6 +472,7 @@ impl fmt::Display for Kept {
                 "as many removals of its pool are under way as its budget allows (scaleDown.budget)",
             ),
             Self::MinNodes(least) => write!(f, "its pool keeps {least} machines (minNodes)"),
+            Self::Schedule(least) => write!(f, "its pool keeps {least} machines now (schedules)"),
             Self::NextTick => f.write_str("kproxide removes no more Nodes in this tick"),
             Self::PolicyKeeps(policy) => write!(f, "scale-down policy {policy} keeps it"),
             Self::Policy(policy, answer) => write!(f, "scale-down policy {policy}: {answer}"),

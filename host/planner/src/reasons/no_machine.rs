@@ -14,6 +14,7 @@ use crate::ids::{
 };
 use crate::kubernetes::resources::amount_text;
 use crate::reasons::no_hypervisor::{Refused, grouped};
+use crate::reasons::on_hold::opens_next;
 
 pub use misfit::Misfit;
 
@@ -33,6 +34,8 @@ pub enum Why {
     /// A machine would be large enough, but a filter keeps the pod away.
     Misfit(Box<Misfit<'static>>),
     Limit(Limit),
+    /// The pool launches machines for pods at other times. The next one begins then.
+    Window(Option<Timestamp>),
     /// The pool waits before it scales up.
     Stabilizing {
         seconds: i64,
@@ -216,6 +219,12 @@ impl fmt::Display for Why {
                 | Misfit::VolumeWait(_) => misfit.fmt(f),
             },
             Self::Limit(limit) => limit.fmt(f),
+            Self::Window(opens) => {
+                f.write_str(
+                    "the pool launches machines for pods only in its windows (scaleUp.windows)",
+                )?;
+                opens_next(*opens, f)
+            }
             Self::Stabilizing { seconds } => write!(
                 f,
                 "the pool waits {seconds} s before it scales up (scaleUp.stabilizationWindow)"

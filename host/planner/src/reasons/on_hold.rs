@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::facts::removal::Allowance;
+use crate::facts::{DisruptionReason, Share};
 use crate::ids::{ClaimName, ClusterName, PoolName, Vmid};
 use crate::reasons::broken_plan::Violation;
 
@@ -16,6 +17,12 @@ use crate::reasons::broken_plan::Violation;
 pub enum Hold {
     ClaimPaused,
     PoolPaused(PoolName),
+    /// No window of the pool is open for it.
+    Window(WindowWhy),
+    /// As many machines of the pool are going as its budgets allow.
+    Budget(BudgetWhy),
+    /// A window, a budget or a schedule of the pool cannot be read.
+    TimesUnreadable(PoolName),
     /// The claim has no finalizer: if it were deleted, kproxide would lose its machine.
     NoFinalizer,
     TwoClaims {
@@ -60,6 +67,12 @@ impl fmt::Display for Hold {
         match self {
             Self::ClaimPaused => f.write_str("paused by the annotation kproxide.dev/pause"),
             Self::PoolPaused(pool) => write!(f, "NodePool {pool} is paused"),
+            Self::Window(why) => why.fmt(f),
+            Self::Budget(why) => why.fmt(f),
+            Self::TimesUnreadable(pool) => write!(
+                f,
+                "a schedule or a time zone of NodePool {pool} cannot be read, so kproxide begins no removal there that could wait. The condition Ready of the NodePool names the field"
+            ),
             Self::NoFinalizer => f.write_str(
                 "its finalizer kproxide.dev/machine is gone. Put it back: without it kproxide would lose the machine",
             ),
@@ -114,6 +127,70 @@ impl fmt::Display for Hold {
             Self::Breaker(wait) => wait.fmt(f),
             Self::Check(violation) => write!(f, "the plan's check refused it: {violation}"),
         }
+    }
+}
+
+/// No window of the pool is open for a removal, or none for long enough.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WindowWhy {
+    pub(crate) pool: PoolName,
+    pub(crate) reason: DisruptionReason,
+    /// The next one opens then. `None`: none does.
+    pub opens: Option<Timestamp>,
+    /// A window is open, but closes before the replacement would be in service: it may take so long.
+    pub(crate) needs: Option<SignedDuration>,
+}
+
+impl fmt::Display for WindowWhy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            pool,
+            reason,
+            opens,
+            needs,
+        } = self;
+        match needs {
+            None => write!(
+                f,
+                "it may go ({reason}) only in the windows of NodePool {pool} (disruption.windows)"
+            )?,
+            Some(needs) => write!(
+                f,
+                "its replacement ({reason}) may take {needs:#} by the timeouts of its NodeClass, and the windows of NodePool {pool} (disruption.windows) are not open for so long from now on"
+            )?,
+        }
+        opens_next(*opens, f)
+    }
+}
+
+/// When a window opens that a thing waits for.
+pub(crate) fn opens_next(opens: Option<Timestamp>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match opens {
+        Some(opens) => write!(f, ". The next one opens at {opens:.0}"),
+        None => f.write_str(". None opens, because none can be read"),
+    }
+}
+
+/// As many machines of a pool are going as its budgets allow.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BudgetWhy {
+    pub(crate) pool: PoolName,
+    pub(crate) reason: DisruptionReason,
+    /// The strictest.
+    pub(crate) by: Share,
+}
+
+impl fmt::Display for BudgetWhy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { pool, reason, by } = self;
+        let counted = match by {
+            Share::Nodes(_) => "going",
+            Share::Percent(_) => "going or not Ready",
+        };
+        write!(
+            f,
+            "as many machines of NodePool {pool} are {counted} as disruption.budgets allow for {reason} ({by})"
+        )
     }
 }
 

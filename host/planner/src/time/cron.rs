@@ -1,7 +1,7 @@
 //! Schedules of five fields, read as Kubernetes reads those of a CronJob. Crates that were looked at read other things too
 //! (`L`, `#`, seconds, 7 for Sunday), or take `*/2` for a day field that is not set.
 //!
-//! A schedule is on the clock of a wall: which moments that is in a time zone, [`super::recurring`] says.
+//! A schedule is on the clock of a wall: which moments that is in a time zone, the recurring times in `facts` say.
 
 use jiff::civil::{Date, DateTime, Weekday};
 use jiff::{SignedDuration, ToSpan as _};

@@ -496,6 +496,7 @@ pub(super) async fn tick(host: &mut Host, client: &KubeClient, verdict: &Verdict
             claim: CLAIM.into(),
             spec,
             reason: "a test".to_owned(),
+            for_pods: false,
         });
         host.launched = true;
     }

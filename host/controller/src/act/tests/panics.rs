@@ -45,6 +45,7 @@ async fn launch_both(lab: &Lab, host: &mut Host) {
             claim: claim.into(),
             spec,
             reason: "a test".to_owned(),
+            for_pods: false,
         });
     }
     plan.ledger = Some(wanted);

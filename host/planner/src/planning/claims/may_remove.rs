@@ -17,6 +17,8 @@ use crate::world::{NodeView, World};
 pub(in crate::planning) struct Removal<'a> {
     pub(in crate::planning) reason: RemovalReason,
     pub(in crate::planning) has_begun: bool,
+    /// Its replacement is on its way or in service: then it has begun as far as windows go.
+    pub(in crate::planning) has_replacement: bool,
     /// `None`: the machine has lost its claim.
     pub(in crate::planning) claim: Option<&'a ClaimFacts>,
     pub(in crate::planning) cluster: &'a ClusterName,
@@ -35,6 +37,7 @@ pub(in crate::planning) fn may_remove(
     let Removal {
         reason,
         has_begun,
+        has_replacement,
         claim,
         cluster,
         pool,
@@ -56,6 +59,10 @@ pub(in crate::planning) fn may_remove(
     may_touch(world, cluster)?;
     if is_choice && let Some(claim) = claim {
         is_heard_of(world, claim)?;
+    }
+    let waits = is_choice && !has_replacement;
+    if waits && let Some(hold) = pool.and_then(|pool| tick.out_of_time(pool, reason)) {
+        return Err(hold);
     }
     let hold = not_observing(world)
         .or_else(|| warming_up(tick))

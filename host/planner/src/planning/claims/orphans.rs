@@ -390,6 +390,7 @@ fn disarmed(tick: &mut Tick<'_>, ledger: &LedgerFacts, orphan: &Orphan<'_>) -> O
     let cluster = orphan.cluster;
     let removal = Removal {
         reason: RemovalReason::Deleted,
+        has_replacement: false,
         has_begun: false,
         claim: None,
         cluster,

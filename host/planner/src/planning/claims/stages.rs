@@ -45,10 +45,12 @@ pub(in crate::planning) struct ClaimState<'w> {
     pub(in crate::planning) outgoing: Option<RemovalReason>,
     /// What it waits for.
     pub(in crate::planning) replacing: Option<Replacing>,
+    /// Its replacement is not begun: no window is open for that, or a budget is used up. It may go for another reason.
+    pub(in crate::planning) postponed: Option<Hold>,
     /// Its removal is recorded in the claim, or this plan records it.
     has_begun: bool,
     /// Its removal takes no place in the pool's budget.
-    gave_place_back: bool,
+    pub(super) gave_place_back: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +67,7 @@ pub(in crate::planning) enum Stage {
 impl ClaimState<'_> {
     /// Its Node is being drained or is gone. The pool's budget counts these. A drain that is given up counts until it
     /// is undone.
-    fn is_under_way(&self) -> bool {
+    pub(super) fn is_under_way(&self) -> bool {
         (self.stage == Stage::Leaving || self.has_begun)
             && self.claim.status.node_name.is_some()
             && !self.gave_place_back
@@ -145,7 +147,7 @@ impl Planning<'_> {
         }
         // Lost machines first: they cost nothing to remove.
         wanted.sort_by_key(|(reason, index)| (std::cmp::Reverse(*reason), *index));
-        let mut under_way = self.removals_under_way();
+        let mut budgets = self.budgets();
         for (reason, index) in wanted {
             let Some(pool) = self.rows[index].pool.filter(|pool| !pool.paused) else {
                 continue;
@@ -157,25 +159,17 @@ impl Planning<'_> {
                 row.remove(reason);
                 continue;
             }
-            let count = under_way.entry(row.claim.spec.pool.clone()).or_default();
             if !reason.is_budgeted() {
                 // The budget does not stop it, but it counts in the budget.
-                *count += u32::from(row.claim.status.node_name.is_some());
+                if row.claim.status.node_name.is_some() {
+                    budgets.take(row, reason);
+                }
                 row.remove(reason);
-            } else if *count < pool.scale_down.budget {
-                *count += 1;
+            } else if budgets.allow(row, pool, reason) {
+                budgets.take(row, reason);
                 row.remove(reason);
             }
         }
-    }
-
-    /// Removals under way per pool.
-    pub(in crate::planning) fn removals_under_way(&self) -> BTreeMap<PoolName, u32> {
-        let mut under_way = BTreeMap::new();
-        for row in self.rows.iter().filter(|row| row.is_under_way()) {
-            *under_way.entry(row.claim.spec.pool.clone()).or_insert(0) += 1;
-        }
-        under_way
     }
 
     /// Number of machines of each pool that exist or are coming, and stay. `minNodes` is compared with this.
@@ -218,6 +212,7 @@ impl Planning<'_> {
         removing: Option<RemovalReason>,
     ) -> Option<Hold> {
         let world = self.tick.world;
+        let has_replacement = self.has_replacement(index);
         let row = &self.rows[index];
         let cluster = &row.claim.spec.cluster;
         row.own_hold(world, removing.is_some()).or_else(|| {
@@ -227,6 +222,7 @@ impl Planning<'_> {
                         reason,
                         claim: Some(row.claim),
                         has_begun: row.claim.status.phase > Phase::Initialized,
+                        has_replacement,
                         cluster,
                         pool: Some(&row.claim.spec.pool),
                         node: row.node,
@@ -374,6 +370,7 @@ fn judge<'w>(
         waiting: None,
         outgoing: None,
         replacing: None,
+        postponed: None,
         has_begun: world.removal_has_begun(name, claim),
         gave_place_back: free_at.is_some_and(|moment| tick.reached(moment)),
     };

@@ -13,6 +13,7 @@ use crate::plan::{Preference, Verdict};
 use crate::planning::Planning;
 use crate::planning::claims::stages::Stage;
 use crate::reasons::kept::Kept;
+use crate::reasons::on_hold::Hold;
 use crate::time::later;
 use crate::world::NodeView;
 
@@ -84,6 +85,7 @@ impl<'w> Planning<'w> {
                     | Kept::Stabilization
                     | Kept::UnneededTime(_)
                     | Kept::Budget
+                    | Kept::Held(Hold::Budget(_))
                     | Kept::NextTick
             );
             let row = &self.rows[*index];
@@ -112,11 +114,11 @@ impl<'w> Planning<'w> {
         let mut next = BTreeSet::new();
         for (_, index) in waiting {
             let row = &self.rows[index];
-            let (Some(node), Some(pool)) = (row.node, row.pool) else {
+            let (Some(node), Some(_)) = (row.node, row.pool) else {
                 continue;
             };
             let name = row.claim.spec.pool.clone();
-            let spare = self.serving(&name).saturating_sub(pool.limits.min_nodes);
+            let spare = self.serving(&name).saturating_sub(self.least(&name));
             let left = left.entry(name).or_insert(spare);
             if *left == 0 || self.snapshot.awaits_pods(&node) {
                 continue;
@@ -124,7 +126,7 @@ impl<'w> Planning<'w> {
             let Ok(moves) = self.snapshot.move_away(&node) else {
                 continue;
             };
-            if self.pool_headroom_lacks(index, pool).is_some() {
+            if self.pool_headroom_lacks(index).is_some() {
                 self.snapshot.move_back(&node, moves);
                 continue;
             }

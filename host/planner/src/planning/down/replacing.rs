@@ -59,6 +59,8 @@ enum NotMade {
         /// At once: what it lacks is in no quarantine then.
         is_made_at_once: bool,
     },
+    /// It would not be in service before the windows close.
+    TooLate(Hold),
     Other(Why),
 }
 
@@ -139,29 +141,44 @@ impl<'w> Planning<'w> {
             })
             .collect();
         outgoing.sort_unstable();
-        let mut under_way = self.removals_under_way();
-        for (_, std::cmp::Reverse(reason), index) in outgoing {
+        let mut budgets = self.budgets();
+        for (has_none, std::cmp::Reverse(reason), index) in outgoing {
             let row = &self.rows[index];
             let Some(pool) = row.pool.filter(|pool| !pool.paused) else {
                 continue;
             };
-            let name = row.claim.spec.pool.clone();
-            let count = under_way.entry(name).or_default();
             let is_resting = reason.is_voluntary() && rests(&mut self.tick, row.claim).is_some();
-            if *count >= pool.scale_down.budget || is_resting || row.verdict != Verdict::Keep {
+            if is_resting || row.verdict != Verdict::Keep {
                 continue;
             }
-            if let Some(hold) = self.hold_on(index, Some(reason)) {
-                self.rows[index].verdict = Verdict::Hold(hold);
+            // Budgets of `disruption` count it from when its replacement's claim exists.
+            let why = budgets.why(&row.claim.spec.pool, pool, reason);
+            let is_counted = why.is_some() && !has_none;
+            if !is_counted && !budgets.allow(row, pool, reason) {
+                self.rows[index].postponed = why;
                 continue;
             }
-            match self.succeed(index, reason, &mut room) {
-                Next::Go => *count += 1,
-                Next::Wait(replacing, takes_turn) => {
-                    *count += u32::from(takes_turn);
-                    self.rows[index].replacing = Some(replacing);
+            match self.hold_on(index, Some(reason)) {
+                None => {}
+                Some(hold @ (Hold::Window(_) | Hold::TimesUnreadable(_))) => {
+                    self.rows[index].postponed = Some(hold);
+                    continue;
                 }
-                Next::Later => {}
+                Some(hold) => {
+                    self.rows[index].verdict = Verdict::Hold(hold);
+                    continue;
+                }
+            }
+            let takes_turn = match self.succeed(index, reason, &mut room) {
+                Next::Go => true,
+                Next::Wait(replacing, takes_turn) => {
+                    self.rows[index].replacing = Some(replacing);
+                    takes_turn
+                }
+                Next::Later => false,
+            };
+            if takes_turn && !is_counted {
+                budgets.take(&self.rows[index], reason);
             }
         }
     }
@@ -190,8 +207,13 @@ impl<'w> Planning<'w> {
             return Next::Wait(stuck, true);
         }
         let is_repair = reason.is_repair();
-        match self.order_replacement(index, &lacking, room) {
+        match self.order_replacement(index, reason, &lacking, room) {
             Ok(()) => Next::Wait(Replacing::Ordered, true),
+            Err(NotMade::TooLate(hold)) => {
+                self.remain(index, moves);
+                self.rows[index].postponed = Some(hold);
+                Next::Later
+            }
             Err(NotMade::NoRoom {
                 why,
                 is_made_at_once,
@@ -250,13 +272,14 @@ impl<'w> Planning<'w> {
             return Lacking::Pods(groups(&moves.stuck));
         }
         let row = &self.rows[index];
-        let Some(pool) = row.pool else {
+        if row.pool.is_none() {
             return Lacking::Nothing;
-        };
-        if self.serving(&row.claim.spec.pool) <= pool.limits.min_nodes {
+        }
+        let pool = &row.claim.spec.pool;
+        if self.serving(pool) <= self.least(pool) {
             return Lacking::Machine;
         }
-        let headroom = pool.headroom.resources();
+        let headroom = self.keeps_free(pool);
         if headroom.is_zero() {
             return Lacking::Nothing;
         }
@@ -277,7 +300,7 @@ impl<'w> Planning<'w> {
             Lacking::Machine => {
                 let pool = &self.rows[index].claim.spec.pool;
                 let staying = self.staying().get(pool).copied().unwrap_or(0);
-                let least = self.rows[index].pool?.limits.min_nodes;
+                let least = self.least(pool);
                 let rows = self.rows.iter().filter(|row| row.stage == Stage::Coming);
                 let rows = rows.map(|row| (row.name, &row.claim.spec.pool));
                 let entries = self
@@ -308,6 +331,7 @@ impl<'w> Planning<'w> {
     fn order_replacement(
         &mut self,
         index: usize,
+        reason: RemovalReason,
         lacking: &Lacking<'w>,
         room: &mut Room,
     ) -> Result<(), NotMade> {
@@ -315,7 +339,18 @@ impl<'w> Planning<'w> {
         let own = self.pools.iter().position(|pool| pool.name == own);
         let others = (0..self.pools.len())
             .filter(|pool| matches!(lacking, Lacking::Pods(_)) && Some(*pool) != own);
-        let pools: Vec<usize> = own.into_iter().chain(others).collect();
+        let mut pools: Vec<usize> = own.into_iter().chain(others).collect();
+        if !self.has_replacement(index) {
+            let mut too_late = None;
+            pools.retain(|pool| {
+                let late = self.too_late(index, reason, *pool);
+                too_late = too_late.take().or(late.clone());
+                late.is_none()
+            });
+            if let Some(hold) = too_late.filter(|_| pools.is_empty()) {
+                return Err(NotMade::TooLate(hold));
+            }
+        }
         let mut first = None;
         for pool in &pools {
             match self.pack_for(*pool, lacking, room) {
@@ -358,6 +393,12 @@ impl<'w> Planning<'w> {
         }
         let nothing = Why::Unusable(crate::plan::report::Unusable::NothingToMake);
         Err(NotMade::Other(first.unwrap_or(nothing)))
+    }
+
+    fn too_late(&self, index: usize, reason: RemovalReason, pool: usize) -> Option<Hold> {
+        let class = self.pools[pool].class.as_ref().ok()?;
+        let pool = &self.rows[index].claim.spec.pool;
+        self.comes_too_late(pool, reason, class.comes_within())
     }
 
     /// What would be if the machine of this row were gone, and no longer counted anywhere.

@@ -4,6 +4,8 @@
 
 mod standing;
 
+use self::standing::reason_of;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use jiff::Timestamp;
@@ -14,12 +16,13 @@ use crate::ids::{HypervisorId, ObjectKey, PoolName};
 use crate::kubernetes::eviction::ENDS;
 use crate::kubernetes::resources::Resources;
 use crate::ledger::policy_state;
+use crate::plan::Verdict;
 use crate::plan::question::{
     Answer, AnswerBody, OrderQuestion, RemovableNode, Removals, Size, States,
 };
 use crate::plan::report::{NoAnswer, NodeOutcome, NodeReport};
-use crate::plan::{RemovalReason, Verdict};
 use crate::planning::Planning;
+use crate::planning::claims::budgets::Budgets;
 use crate::planning::claims::may_remove::is_closed_control_plane;
 use crate::planning::claims::stages::Stage;
 use crate::planning::hypervisors::attributes;
@@ -91,6 +94,8 @@ impl<'w> Planning<'w> {
             let stable_at = stable_at.get(&self.rows[index].claim.spec.pool).copied();
             match why.or_else(|| self.why_not_yet(index, &node, stable_at)) {
                 Some(reason) => {
+                    let postponed = self.rows[index].postponed.clone();
+                    let reason = postponed.map_or(reason, Kept::Held);
                     self.scale_down.kept.insert(index, reason);
                 }
                 None => {
@@ -198,11 +203,21 @@ impl<'w> Planning<'w> {
             return Some(question.clone());
         }
         while let Some(pool) = self.scale_down.to_ask.pop_front() {
-            let most = self.removals_left(&pool);
-            let rows = self.removable(&pool);
-            if most == 0 {
-                let why = self.why_none_left(&pool);
-                self.keep_all(&rows, &why);
+            let budgets = self.budgets();
+            let (mut most, mut rows) = (0, Vec::new());
+            for row in self.removable(&pool) {
+                match self.removals_left(row, &budgets) {
+                    0 => {
+                        let why = self.why_none_left(row, &budgets);
+                        self.scale_down.kept.insert(row, why);
+                    }
+                    left => {
+                        most = most.max(left);
+                        rows.push(row);
+                    }
+                }
+            }
+            if rows.is_empty() {
                 continue;
             }
             if let Some(wait) = self.none_can_begin(&pool, &rows) {
@@ -222,23 +237,28 @@ impl<'w> Planning<'w> {
         rows.cloned().unwrap_or_default()
     }
 
-    /// How many removals a pool may begin, by its budget and `minNodes`.
-    fn removals_left(&self, pool: &PoolName) -> u32 {
-        let Some(facts) = self.tick.world.pools().get(pool) else {
+    /// How many removals like that of this machine its pool may begin, by its budgets and `minNodes`.
+    fn removals_left(&self, row: usize, budgets: &Budgets) -> u32 {
+        let row = &self.rows[row];
+        let (Some(pool), Some(node)) = (row.pool, row.node) else {
             return 0;
         };
-        let under_way = self.removals_under_way().get(pool).copied().unwrap_or(0);
-        let spare = self.serving(pool).saturating_sub(facts.limits.min_nodes);
-        facts.scale_down.budget.saturating_sub(under_way).min(spare)
+        let name = &row.claim.spec.pool;
+        let spare = self.serving(name).saturating_sub(self.least(name));
+        budgets.left(name, pool, reason_of(&node)).min(spare)
     }
 
-    fn why_none_left(&self, pool: &PoolName) -> Kept {
-        let facts = self.tick.world.pools().get(pool);
-        let under_way = self.removals_under_way().get(pool).copied().unwrap_or(0);
-        match facts {
-            Some(facts) if under_way >= facts.scale_down.budget => Kept::Budget,
-            Some(facts) => Kept::MinNodes(facts.limits.min_nodes),
-            None => Kept::PoolGone,
+    fn why_none_left(&self, row: usize, budgets: &Budgets) -> Kept {
+        let row = &self.rows[row];
+        let (Some(pool), Some(node)) = (row.pool, row.node) else {
+            return Kept::PoolGone;
+        };
+        let (name, reason) = (&row.claim.spec.pool, reason_of(&node));
+        match budgets.left(name, pool, reason) {
+            0 => budgets
+                .why(name, pool, reason)
+                .map_or(Kept::Budget, Kept::Held),
+            _ => self.at_least(name),
         }
     }
 
@@ -377,23 +397,19 @@ impl<'w> Planning<'w> {
     /// after the removals before it.
     pub(in crate::planning) fn remove(&mut self) {
         let mut left = self.tick.limits.max_removals_per_tick;
-        let mut by_pool: BTreeMap<PoolName, u32> = BTreeMap::new();
-        for pool in self.scale_down.ordered.keys() {
-            by_pool.insert(pool.clone(), self.removals_left(pool));
-        }
+        let mut budgets = self.budgets();
         let mut ordered = std::mem::take(&mut self.scale_down.ordered);
         while ordered.values().any(|rows| !rows.is_empty()) {
             let mut next = ordered.values().filter_map(|rows| rows.front());
             let maintenance = next.any(|row| self.leaves_its_server(*row));
-            for (pool, rows) in &mut ordered {
+            for rows in ordered.values_mut() {
                 let is_next = |row: &&usize| !maintenance || self.leaves_its_server(**row);
                 let Some(row) = rows.front().filter(is_next).copied() else {
                     continue;
                 };
                 rows.pop_front();
-                let of_pool = by_pool.entry(pool.clone()).or_default();
-                let problem = if *of_pool == 0 {
-                    Some(self.why_none_left(pool))
+                let problem = if self.removals_left(row, &budgets) == 0 {
+                    Some(self.why_none_left(row, &budgets))
                 } else if left == 0 {
                     Some(Kept::NextTick)
                 } else {
@@ -404,7 +420,9 @@ impl<'w> Planning<'w> {
                         self.scale_down.kept.insert(row, reason);
                     }
                     None => {
-                        *of_pool -= 1;
+                        if let Some(node) = self.rows[row].node {
+                            budgets.take(&self.rows[row], reason_of(&node));
+                        }
                         left -= 1;
                     }
                 }
@@ -435,7 +453,7 @@ impl<'w> Planning<'w> {
         if let Some((pod, blocker)) = self.blocking_pod(&node, pool) {
             return Some(Kept::Pod(pod, blocker));
         }
-        let is_empty = node.is_empty();
+        let reason = reason_of(&node);
         let allocatable = &node.facts.allocatable;
         if node.carries_load(self.tick.now)
             && !self
@@ -449,11 +467,7 @@ impl<'w> Planning<'w> {
             Ok(moves) => moves,
             Err(stuck) => return Some(Kept::Stuck(stuck, Moment::AfterThisTick)),
         };
-        let reason = match is_empty {
-            true => RemovalReason::Empty,
-            false => RemovalReason::Underutilized,
-        };
-        let problem = self.pool_headroom_lacks(index, pool);
+        let problem = self.pool_headroom_lacks(index);
         let waits = |wait| Kept::Held(Hold::Breaker(wait));
         if let Some(problem) = problem.or_else(|| self.count_removal(index, reason).map(waits)) {
             self.snapshot.move_back(&node, moves);

@@ -31,6 +31,15 @@ fn the_least_loaded_of_two_idle_nodes_goes() {
 }
 
 #[test]
+fn c2_8_a_pod_that_no_machine_helps_keeps_no_node() {
+    let mut scene = idle();
+    scene.pending("huge", 1, spec("cpu=500"));
+    let plan = scene.plan();
+    check_sound(&plan);
+    assert_eq!(removed(&plan), ["b"]);
+}
+
+#[test]
 fn headroom_is_held_against_requests_and_capacity_of_the_cluster() {
     // A × 1.2 < T − K with T = 8 cores, K = 4: up to 3.33 cores.
     let mut scene = Scene::default();

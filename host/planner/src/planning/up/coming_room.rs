@@ -77,12 +77,13 @@ impl<'w> Planning<'w> {
                 && claim.has_finalizer
                 && claim.spec.adopts.is_none()
                 && self.replaces_standing(row).is_none();
-            let (Some(pool), true) = (row.pool, is_waiting) else {
+            let (Some(_), true) = (row.pool, is_waiting) else {
                 continue;
             };
             let removal = Removal {
                 reason: RemovalReason::LaunchFailed,
                 has_begun: false,
+                has_replacement: false,
                 claim: Some(claim),
                 cluster: &claim.spec.cluster,
                 pool: Some(&claim.spec.pool),
@@ -94,14 +95,14 @@ impl<'w> Planning<'w> {
             let of_pool = staying.entry(claim.spec.pool.clone()).or_default();
             let mut wanted = self.placing.wanted.iter();
             let is_growing = wanted.any(|it| *self.pools[it.pool].name == claim.spec.pool);
-            if *of_pool <= pool.limits.min_nodes || is_growing {
+            if *of_pool <= self.least(&claim.spec.pool) || is_growing {
                 continue;
             }
             match self.snapshot.coming(name) {
                 Some(info) if info.promised == 0 => info.is_open = false,
                 Some(_) | None => continue,
             }
-            if self.pool_headroom_lacks(index, pool).is_some() {
+            if self.pool_headroom_lacks(index).is_some() {
                 if let Some(info) = self.snapshot.coming(name) {
                     info.is_open = true;
                 }

@@ -97,7 +97,7 @@ impl Planning<'_> {
             || self.rows.iter().any(|row| row.outgoing.is_some())
             || self.pools.iter().any(|pool| {
                 let count = staying.get(pool.name).copied().unwrap_or(0);
-                count < pool.facts.limits.min_nodes || !pool.facts.headroom.resources().is_zero()
+                count < self.least(pool.name) || !self.keeps_free(pool.name).is_zero()
             })
     }
 

@@ -379,6 +379,7 @@ impl<'w> Planning<'w> {
             ..LedgerEntry::of(&claim, &spec, EntryState::Reserved { since })
         });
         let reason = self.launch_reason(wanted);
+        let for_pods = wanted.purpose == Purpose::Pods;
         self.report.placements.push(PlacementReport {
             claim: claim.clone(),
             pool: pool.name.clone(),
@@ -393,6 +394,7 @@ impl<'w> Planning<'w> {
             claim: claim.clone(),
             spec,
             reason,
+            for_pods,
         });
         state.sequence += 1;
         state.previous = Some(hypervisor);
@@ -445,10 +447,17 @@ impl<'w> Planning<'w> {
                     None => format!("for {count} pending pods"),
                 }
             }
-            Purpose::MinNodes => format!(
-                "NodePool {} has fewer than {} machines (minNodes)",
-                pool.name, pool.facts.limits.min_nodes
-            ),
+            Purpose::MinNodes => {
+                let least = self.least(pool.name);
+                let field = match least > pool.facts.limits.min_nodes {
+                    true => "schedules",
+                    false => "minNodes",
+                };
+                format!(
+                    "NodePool {} has fewer than {least} machines ({field})",
+                    pool.name
+                )
+            }
             Purpose::Headroom => format!("NodePool {} keeps room free (headroom)", pool.name),
             Purpose::Replacement(row) => {
                 let ClaimState { name, outgoing, .. } = &self.rows[row];

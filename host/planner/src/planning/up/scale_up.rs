@@ -180,14 +180,15 @@ impl<'w> Planning<'w> {
         }
         let mut count =
             staying.saturating_add(u32::try_from(packing.orders.len()).unwrap_or(u32::MAX));
+        let (least, keeps_free) = (self.least(pool.name), self.keeps_free(pool.name));
         let mut free = self.free_in(pool.name);
         for order in &packing.orders {
             free.add(&order.free.resources);
         }
         let mut tried = false;
         loop {
-            let lacking = pool.facts.headroom.resources().first_lacking(&free);
-            let purpose = match (count < pool.facts.limits.min_nodes, &lacking) {
+            let lacking = keeps_free.first_lacking(&free);
+            let purpose = match (count < least, &lacking) {
                 (true, _) => Purpose::MinNodes,
                 (false, Some(_)) => Purpose::Headroom,
                 (false, None) => break,
@@ -354,6 +355,9 @@ fn why_infeasible(
 ) -> Option<Why> {
     if let Some(why) = never_fits(tick, learned, pool, &need.spec) {
         return Some(why);
+    }
+    if let Some(closed) = tick.pool_times.get(pool.name).and_then(|it| it.no_launches) {
+        return Some(Why::Window(closed.opens));
     }
     let window = pool.facts.scale_up.stabilization_window.0;
     if window.is_positive() {

@@ -143,8 +143,7 @@ impl<'w> Planning<'w> {
         // Pods go to other Nodes first, so that they do not use up a pool's headroom.
         let keeps_headroom = |node: &NodeView<'w>| {
             let row = row_of[node.index()].map(|index| &self.rows[index]);
-            let pool = row.and_then(|row| row.pool);
-            pool.is_some_and(|pool| !pool.headroom.resources().is_zero())
+            row.is_some_and(|row| !self.keeps_free(&row.claim.spec.pool).is_zero())
         };
         let attached = self.tick.world.attached();
         let (last, first): (Vec<_>, Vec<_>) = self.tick.world.nodes().partition(keeps_headroom);

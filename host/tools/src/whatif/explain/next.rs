@@ -35,6 +35,9 @@ pub(super) fn next_for(pool: &PoolName, why: &Why, explanation: &mut Explanation
             "name the taint {taint} in spec.taints of NodePool {pool} if it stays, or in spec.startupTaints if something takes it off"
         ),
         Why::Unusable(_) => format!("mend NodePool {pool} or what it names"),
+        Why::Window(_) => {
+            format!("wait for that moment, or change scaleUp.windows of NodePool {pool}")
+        }
         Why::Stabilizing { .. }
         | Why::MadeInVain { .. }
         | Why::InVain(_)

@@ -4,6 +4,7 @@ use kproxide_planner::ids::NodeName;
 use kproxide_planner::keys;
 use kproxide_planner::plan::report::NodeOutcome;
 use kproxide_planner::reasons::kept::Kept;
+use kproxide_planner::reasons::on_hold::Hold;
 use kproxide_planner::world::NodeView;
 
 use super::pool::scale_down;
@@ -60,6 +61,13 @@ impl About<'_> {
             NodeOutcome::Kept(Kept::MinNodes(_)) => {
                 explanation.next(format!("lower limits.minNodes of NodePool {}", report.pool));
             }
+            NodeOutcome::Kept(Kept::Schedule(_)) => {
+                explanation.next(format!("wait until the schedule ends, or change schedules of NodePool {}", report.pool));
+            }
+            NodeOutcome::Kept(Kept::Held(Hold::Window(_))) => explanation.next(format!(
+                "wait for that moment, or change disruption.windows of NodePool {}. To remove it now, delete its NodeClaim",
+                report.pool
+            )),
             NodeOutcome::Kept(_) => explanation
                 .next("nothing, if the Node may stay. To remove it now, delete its NodeClaim"),
             NodeOutcome::Removing(_) => explanation.next(format!(

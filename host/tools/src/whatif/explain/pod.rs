@@ -219,6 +219,7 @@ impl About<'_> {
 fn headline(whys: &[(PoolName, Why)]) -> String {
     let distance = |why: &Why| match why {
         Why::Limit(_)
+        | Why::Window(_)
         | Why::Stabilizing { .. }
         | Why::MadeInVain { .. }
         | Why::UnexpectedTaint { .. }

@@ -1,6 +1,7 @@
 //! What a NodePool has, launches and removes.
 
-use kproxide_planner::facts::PoolFacts;
+use jiff::Timestamp;
+use kproxide_planner::facts::{PoolFacts, Recurring, Unreadable};
 use kproxide_planner::ids::PoolName;
 use kproxide_planner::plan::report::{NodeOutcome, PendingOutcome, Unusable};
 
@@ -60,6 +61,9 @@ impl About<'_> {
             "scaleUp.stabilizationWindow",
             seconds(pool.scale_up.stabilization_window.0),
         );
+        for (field, when) in pool.times() {
+            explanation.rule(field, opens(when, self.now));
+        }
         scale_down(pool, &mut explanation);
         for shape in &self.plan.report.pending {
             let PendingOutcome::Unhelped(whys) = &shape.outcome else {
@@ -85,6 +89,16 @@ impl About<'_> {
     }
 }
 
+/// Whether it is open, and when that changes.
+fn opens(when: &Recurring, now: Timestamp) -> String {
+    match (when.problem(), when.end(now), when.next_start(now)) {
+        (Some(Unreadable { field, problem }), ..) => format!("never opens: {field}: {problem}"),
+        (None, Some(end), _) => format!("{when}, open until {end:.0}"),
+        (None, None, Some(start)) => format!("{when}, opens at {start:.0}"),
+        (None, None, None) => when.to_string(),
+    }
+}
+
 pub(super) fn scale_down(pool: &PoolFacts, explanation: &mut Explanation) {
     let rules = &pool.scale_down;
     explanation.rule("scaleDown.enabled", rules.enabled.to_string());
@@ -92,5 +106,14 @@ pub(super) fn scale_down(pool: &PoolFacts, explanation: &mut Explanation) {
     explanation.rule("scaleDown.unneededTime", seconds(rules.unneeded_time.0));
     explanation.rule("scaleDown.stabilization", seconds(rules.stabilization.0));
     explanation.rule("scaleDown.budget", rules.budget.to_string());
+    for (index, budget) in pool.disruption.budgets.iter().enumerate() {
+        let reasons: Vec<String> = budget.reasons.iter().map(ToString::to_string).collect();
+        let of = match reasons.is_empty() {
+            true => "every reason".to_owned(),
+            false => reasons.join(", "),
+        };
+        let what = format!("{} at once, for {of}", budget.nodes);
+        explanation.rule(format!("disruption.budgets[{index}].nodes"), what);
+    }
     explanation.rule("scaleDown.loadHeadroom", rules.load_headroom.to_string());
 }

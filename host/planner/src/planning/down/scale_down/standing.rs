@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use crate::claim::{BLOCKED_BY_POD, CORDONED, Condition, unneeded};
 use crate::facts::{PoolFacts, RemovalReason};
 use crate::guard::freeze;
+use crate::ids::PoolName;
 use crate::plan::{Standing, Unneeded, Verdict};
 use crate::planning::Planning;
 use crate::planning::claims::drain_backoff::rests;
@@ -14,6 +15,14 @@ use crate::reasons::kept::{Kept, Moment};
 use crate::reasons::on_hold::Hold;
 use crate::time::later;
 use crate::world::NodeView;
+
+/// For which it would go.
+pub(super) fn reason_of(node: &NodeView<'_>) -> RemovalReason {
+    match node.is_empty() {
+        true => RemovalReason::Empty,
+        false => RemovalReason::Underutilized,
+    }
+}
 
 /// So many Nodes of a tick are looked at more closely. In a full cluster each look may go over every Node.
 const LOOKS_MAX: u32 = 200;
@@ -118,7 +127,7 @@ impl<'w> Planning<'w> {
         match self.snapshot.move_away(node) {
             Err(stuck) => Some(Kept::Stuck(stuck, Moment::Now)),
             Ok(moves) => {
-                let lacking = self.pool_headroom_lacks(index, pool);
+                let lacking = self.pool_headroom_lacks(index);
                 self.snapshot.move_back(node, moves);
                 lacking
             }
@@ -139,25 +148,32 @@ impl<'w> Planning<'w> {
                 Err(stuck) => return Kept::Stuck(stuck, Moment::Now),
                 Ok(moves) => self.snapshot.move_back(node, moves),
             }
-            if self.serving(&self.rows[index].claim.spec.pool) <= pool.limits.min_nodes {
-                return Kept::MinNodes(pool.limits.min_nodes);
+            let name = &self.rows[index].claim.spec.pool;
+            if self.serving(name) <= self.least(name) {
+                return self.at_least(name);
             }
         }
         Kept::load_headroom(pool, Moment::Now)
     }
 
     /// With the Node closed and its pods moved: whether the pool's own headroom is still free.
-    pub(in crate::planning) fn pool_headroom_lacks(
-        &self,
-        index: usize,
-        pool: &PoolFacts,
-    ) -> Option<Kept> {
-        let headroom = pool.headroom.resources();
+    pub(in crate::planning) fn pool_headroom_lacks(&self, index: usize) -> Option<Kept> {
+        let headroom = self.keeps_free(&self.rows[index].claim.spec.pool);
         if headroom.is_zero() {
             return None;
         }
         let free = self.free_in(&self.rows[index].claim.spec.pool);
         headroom.first_lacking(&free).map(Kept::PoolHeadroom)
+    }
+
+    /// Its pool keeps its last machines.
+    pub(super) fn at_least(&self, pool: &PoolName) -> Kept {
+        let least = self.least(pool);
+        let facts = self.tick.world.pools().get(pool);
+        match facts.is_some_and(|facts| least > facts.limits.min_nodes) {
+            true => Kept::Schedule(least),
+            false => Kept::MinNodes(least),
+        }
     }
 
     /// The claim's condition follows what was found.
@@ -201,8 +217,9 @@ impl<'w> Planning<'w> {
             settings.unneeded_time.0,
         );
         let removal = Removal {
-            reason: RemovalReason::Empty,
+            reason: reason_of(node),
             has_begun: false,
+            has_replacement: false,
             claim: Some(row.claim),
             cluster: &row.claim.spec.cluster,
             pool: Some(&row.claim.spec.pool),

@@ -9,7 +9,7 @@ pub(super) enum Gate {
     Gone(fn() -> Delta),
 }
 
-pub(super) const GATES: [(&str, Gate); 41] = [
+pub(super) const GATES: [(&str, Gate); 44] = [
     ("nothing", Gate::Scene(|_| ())),
     (
         "just started",
@@ -198,6 +198,32 @@ pub(super) const GATES: [(&str, Gate); 41] = [
     (
         "budget used up",
         Gate::Scene(|scene| scene.workers().scale_down.budget = 0),
+    ),
+    (
+        "outside its window",
+        Gate::Scene(|scene| {
+            scene.workers().disruption.windows = vec![DisruptionWindow {
+                reasons: DisruptionReason::ALL.to_vec(),
+                when: super::super::windows::recurring(60, 60),
+            }];
+        }),
+    ),
+    (
+        "budgets used up",
+        Gate::Scene(|scene| {
+            scene.workers().disruption.budgets = vec![DisruptionBudget {
+                nodes: Share::Nodes(0),
+                reasons: vec![],
+                when: None,
+            }];
+        }),
+    ),
+    (
+        "times unreadable",
+        Gate::Scene(|scene| {
+            let never = Recurring::new("0 0 30 2 *", Period::minutes(60), None);
+            scene.workers().scale_up.windows = vec![never];
+        }),
     ),
     (
         "minNodes",

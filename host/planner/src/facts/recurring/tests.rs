@@ -7,7 +7,13 @@ fn at(text: &str) -> Timestamp {
 }
 
 fn recurring(schedule: &str, hours: i64, zone: &str) -> Recurring {
-    Recurring::read(schedule, SignedDuration::from_hours(hours), Some(zone)).unwrap()
+    let it = Recurring::new(
+        schedule,
+        SignedDuration::from_hours(hours).into(),
+        Some(zone),
+    );
+    assert_eq!(it.problem(), None);
+    it
 }
 
 /// From after `from` on, as moments in UTC.
@@ -156,7 +162,7 @@ fn the_latest_start_says_how_long_it_is_open() {
         assert_eq!(are_open(both.iter(), now, at(until)), expected, "{until}");
     }
     assert!(!are_open(both.iter(), at("2026-03-04T21:59:59Z"), now));
-    assert_eq!(end(both.iter(), now), Some(at("2026-03-05T02:00:00Z")));
+    assert_eq!(end_of(both.iter(), now), Some(at("2026-03-05T02:00:00Z")));
     assert_eq!(
         next_start(both.iter(), now),
         Some(at("2026-03-05T02:00:00Z"))
@@ -167,9 +173,11 @@ fn the_latest_start_says_how_long_it_is_open() {
 fn what_cannot_be_read_names_the_field() {
     let hour = SignedDuration::from_hours(1);
     let problem = |schedule, duration, zone| {
-        Recurring::read(schedule, duration, zone)
-            .unwrap_err()
-            .to_string()
+        let it = Recurring::new(schedule, Period(duration), zone);
+        let now = at("2026-03-04T12:00:00Z");
+        assert_eq!((it.end(now), it.next_start(now)), (None, None));
+        let Unreadable { field, problem } = it.problem().unwrap();
+        format!("{field}: {problem}")
     };
     assert!(
         problem("@every 1h", hour, None).starts_with("schedule: \"@every 1h\" is not a schedule")
@@ -195,13 +203,14 @@ fn what_cannot_be_read_names_the_field() {
 fn it_is_stored_as_it_was_written() {
     let it = recurring("0 22 * * 1-5", 8, "Europe/Berlin");
     assert_eq!(it.to_string(), "\"0 22 * * 1-5\" (Europe/Berlin) for 8h");
-    let stored = serde_json::to_value(&it).unwrap();
-    assert_eq!(stored["zone"], "Europe/Berlin");
+    let stored = serde_json::json!({"schedule": "0 22 * * 1-5", "duration": "8h", "timeZone": "Europe/Berlin"});
+    assert_eq!(serde_json::to_value(&it).unwrap(), stored);
     assert_eq!(
         serde_json::from_value::<Recurring>(stored.clone()).unwrap(),
         it
     );
     let mut broken = stored;
     broken["schedule"] = "0 0 30 2 *".into();
-    assert!(serde_json::from_value::<Recurring>(broken).is_err());
+    let broken: Recurring = serde_json::from_value(broken).unwrap();
+    assert_eq!(broken.problem().unwrap().field, "schedule");
 }

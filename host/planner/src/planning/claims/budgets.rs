@@ -1,0 +1,163 @@
+//! How many removals of each pool may still begin in this tick.
+//!
+//! Without `disruption.budgets`, `scaleDown.budget` counts all of them. With them, it counts repairs, deleted Nodes and the
+//! deletion of the pool alone, and the budgets count what kproxide chooses: a replacement from when its claim exists.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use crate::claim::{Condition, Phase};
+use crate::facts::{Going, PoolFacts, RemovalReason};
+use crate::ids::{ClaimName, PoolName};
+use crate::plan::Verdict;
+use crate::planning::Planning;
+use crate::planning::claims::stages::{ClaimState, Stage};
+use crate::reasons::on_hold::{BudgetWhy, Hold};
+
+/// Of one pool.
+#[derive(Clone, Copy, Default)]
+struct Count {
+    /// Whatever their reasons.
+    under_way: u32,
+    /// For reasons that `disruption.budgets` do not name.
+    forced: u32,
+    going: Going,
+}
+
+pub(in crate::planning) struct Budgets {
+    now: Timestamp,
+    by_pool: BTreeMap<PoolName, Count>,
+}
+
+impl Budgets {
+    /// How many more removals of the pool may begin for this reason.
+    pub(in crate::planning) fn left(
+        &self,
+        name: &PoolName,
+        pool: &PoolFacts,
+        reason: RemovalReason,
+    ) -> u32 {
+        let Count {
+            under_way,
+            forced,
+            going,
+        } = self.count(name);
+        let limited = reason.disruption();
+        let left = limited.and_then(|it| pool.disruption.left(it, self.now, going));
+        let counted = match pool.disruption.budgets.is_empty() {
+            true => under_way,
+            false => forced,
+        };
+        left.map_or(pool.scale_down.budget.saturating_sub(counted), |left| {
+            left.machines
+        })
+    }
+
+    /// Whether one more removal, of this machine, may begin.
+    pub(in crate::planning) fn allow(
+        &self,
+        row: &ClaimState<'_>,
+        pool: &PoolFacts,
+        reason: RemovalReason,
+    ) -> bool {
+        let is_asked_for = reason.disruption().is_some_and(|it| it.is_asked_for());
+        let is_free = is_asked_for && !row.is_ready() && !pool.disruption.budgets.is_empty();
+        is_free || self.left(&row.claim.spec.pool, pool, reason) > 0
+    }
+
+    /// Which of `disruption.budgets` limits removals for this reason most. `None`: the pool has none.
+    pub(in crate::planning) fn why(
+        &self,
+        name: &PoolName,
+        pool: &PoolFacts,
+        reason: RemovalReason,
+    ) -> Option<Hold> {
+        let reason = reason.disruption()?;
+        let left = pool
+            .disruption
+            .left(reason, self.now, self.count(name).going)?;
+        Some(Hold::Budget(BudgetWhy {
+            pool: name.clone(),
+            reason,
+            by: left.by,
+        }))
+    }
+
+    fn count(&self, pool: &PoolName) -> Count {
+        self.by_pool.get(pool).copied().unwrap_or_default()
+    }
+
+    /// One begins.
+    pub(in crate::planning) fn take(&mut self, row: &ClaimState<'_>, reason: RemovalReason) {
+        let count = self.by_pool.entry(row.claim.spec.pool.clone()).or_default();
+        count.under_way += 1;
+        count.going.out += u32::from(row.is_ready());
+        match reason.disruption() {
+            Some(_) => count.going.disrupted += 1,
+            None => count.forced += 1,
+        }
+    }
+}
+
+impl ClaimState<'_> {
+    fn is_ready(&self) -> bool {
+        self.node.is_some_and(|node| node.facts.ready)
+    }
+
+    /// Why it goes, if it does.
+    fn goes_for(&self) -> Option<RemovalReason> {
+        let decided = match self.verdict {
+            Verdict::Remove(reason) => Some(reason),
+            Verdict::Keep | Verdict::GiveUp(_) | Verdict::Hold(_) => {
+                self.reviewed.or(self.outgoing)
+            }
+        };
+        decided.or(self.claim.status.removal())
+    }
+}
+
+impl Planning<'_> {
+    /// As of now.
+    pub(in crate::planning) fn budgets(&self) -> Budgets {
+        let replaced = self.replaced();
+        let mut by_pool: BTreeMap<PoolName, Count> = BTreeMap::new();
+        for row in &self.rows {
+            let count = by_pool.entry(row.claim.spec.pool.clone()).or_default();
+            let is_under_way = row.is_under_way();
+            // It has begun when its replacement's claim exists.
+            let has_begun =
+                is_under_way || replaced.contains(row.name) && row.stage != Stage::Leaving;
+            // A removal whose reason nobody has written down is one that kproxide has chosen.
+            let is_limited = row.goes_for().is_none_or(|it| it.disruption().is_some());
+            count.under_way += u32::from(is_under_way);
+            count.forced += u32::from(is_under_way && !is_limited);
+            count.going.disrupted += u32::from(has_begun && is_limited);
+            if row.claim.status.phase >= Phase::Initialized
+                && row.claim.status.since(Condition::Initialized).is_some()
+            {
+                count.going.initialized += 1;
+                let is_out = has_begun || !row.is_ready() && !row.gave_place_back;
+                count.going.out += u32::from(is_out);
+            }
+        }
+        Budgets {
+            now: self.tick.now,
+            by_pool,
+        }
+    }
+
+    pub(in crate::planning) fn has_replacement(&self, index: usize) -> bool {
+        self.replaced().contains(self.rows[index].name)
+    }
+
+    /// Machines that have a replacement, on its way or in service.
+    fn replaced(&self) -> BTreeSet<&ClaimName> {
+        let rows = self.rows.iter().filter(|row| {
+            matches!(row.stage, Stage::Coming | Stage::InService)
+                && row.claim.deleting_since.is_none()
+        });
+        rows.filter_map(|row| row.claim.spec.replaces.as_ref())
+            .collect()
+    }
+}
