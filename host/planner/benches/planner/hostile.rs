@@ -9,7 +9,9 @@ use criterion::{BenchmarkGroup, Criterion};
 use kproxide_planner::facts::{
     NodeSelectorTerm, Operator, PodSpec, Requirement, SpreadConstraint, Toleration,
 };
-use kproxide_planner::fixtures::{at_odds, hypervisor, instance_type, node, pending_pod, spec};
+use kproxide_planner::fixtures::{
+    at_odds, hypervisor, instance_type, node, pending_pod, running_at_odds, spec,
+};
 use kproxide_planner::ids::{PodKey, Vmid};
 use kproxide_planner::plan::report::PendingOutcome;
 use kproxide_planner::{World, fixtures::Scene};
@@ -58,6 +60,13 @@ pub(crate) fn benches(criterion: &mut Criterion) {
             }
         });
     }
+    measure(
+        &mut group,
+        format!("{pods} running pods of {terms} terms"),
+        &|scene| {
+            running_at_odds(scene, pods, terms, "kubernetes.io/hostname");
+        },
+    );
     for &(pods, terms, nodes) in OF_NODES {
         let name = format!("{pods} pods of {terms} terms about {nodes} Nodes");
         measure(&mut group, name, &|scene| {

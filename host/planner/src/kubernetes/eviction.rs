@@ -45,6 +45,8 @@ pub enum Blocker {
     Unsupported(Arc<str>),
     /// The same: it asks for more than kproxide looks at.
     TooMany(TooMany),
+    /// What it says about other pods, or they about it, is looked at in a later tick.
+    LaterTick,
     SeveralBudgets,
     Budget(Arc<str>),
 }
@@ -100,6 +102,9 @@ impl fmt::Display for Blocker {
             Self::KubeSystem => f.write_str("is a system pod (blockedBy.kubeSystem)"),
             Self::Unsupported(field) => write!(f, "uses {field}, which is not supported yet"),
             Self::TooMany(what) => write!(f, "has {what}"),
+            Self::LaterTick => f.write_str(
+                "has terms about other pods, or is selected by them, and there are too many for kproxide to look at all of them in one tick. It looks at these in a later tick",
+            ),
             Self::SeveralBudgets => {
                 f.write_str("has several PodDisruptionBudgets, which the Eviction API refuses")
             }

@@ -38,7 +38,9 @@ impl<'w> Planning<'w> {
             let spec = pod.spec();
             let field = spec.unsupported.first().cloned();
             let unsupported = field.map(Blocker::Unsupported);
+            let is_unsettled = self.turns.unsettled.contains(&pod.shape_id());
             let why = unsupported.or_else(|| spec.too_many.map(Blocker::TooMany));
+            let why = why.or_else(|| is_unsettled.then_some(Blocker::LaterTick));
             why.filter(|_| !pod.is_expendable())
         })
         .or_else(|| self.blocking_budget(pod))

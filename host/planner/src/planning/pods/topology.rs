@@ -41,6 +41,10 @@ impl Topology<'_> {
     pub(in crate::planning) fn counts(&self) -> usize {
         self.counts.len()
     }
+
+    pub(in crate::planning) fn rules(&self) -> usize {
+        self.shapes.values().map(|kin| kin.rules.len()).sum()
+    }
 }
 
 #[derive(Clone, Default)]

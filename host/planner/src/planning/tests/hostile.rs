@@ -375,3 +375,56 @@ fn s12_a_pod_that_has_too_much_keeps_its_node_after_the_surplus_is_forgotten() {
         );
     }
 }
+
+#[test]
+fn s12_terms_of_running_pods_have_their_turns_too() {
+    let mut scene = idle();
+    running_at_odds(&mut scene, 40, 10, "kubernetes.io/hostname");
+    scene.pending("web", 1, spec("cpu=1"));
+    let world = scene.world();
+    let all = Turns::of(&world, at(NOW), MOST_STEPS);
+    assert!(all.unsettled.is_empty(), "there are steps for all");
+    let hostile = world.shapes().filter(|(_, it)| it.namespace == "hostile");
+    let hostile: BTreeSet<Id> = hostile.map(|(id, _)| id).collect();
+    let mut rules = BTreeSet::new();
+    for second in 0..40 {
+        let turns = Turns::of(&world, at(NOW + second), 200_000);
+        assert!(turns.steps <= 200_000, "{}", turns.steps);
+        assert!(turns.later.is_empty(), "web has no terms");
+        assert_eq!(turns.unsettled, hostile, "they select each other");
+        let topology = Topology::of(&world, &turns);
+        let heard = hostile.iter().filter(|it| !turns.is_unheard(**it));
+        rules.extend(heard.copied());
+        assert!(
+            (1..=200_000 / 20).contains(&topology.rules()),
+            "{}",
+            topology.rules()
+        );
+    }
+    assert_eq!(rules, hostile, "each has its turn");
+}
+
+#[test]
+fn s12_running_pods_with_many_terms_keep_their_nodes_and_stop_nobody() {
+    let mut scene = Scene::default();
+    scene.machine("a", "alpha").machine("b", "beta");
+    // No Node has the label, so kube-scheduler lets them all run, and anywhere.
+    running_at_odds(&mut scene, 800, MOST_TERMS, "nowhere");
+    let plan = scene.plan();
+    check_sound(&plan);
+    let rows = plan.report.nodes.iter();
+    let kept = rows.filter(|row| {
+        matches!(
+            &row.outcome,
+            NodeOutcome::Kept(Kept::Pod(_, Blocker::LaterTick))
+        )
+    });
+    assert_eq!(kept.count(), 2, "{:?}", plan.report.nodes);
+    scene.running("busy", 1, "a", spec("cpu=2"));
+    scene.running("busier", 1, "b", spec("cpu=2"));
+    scene.pending("web", 1, spec("cpu=3"));
+    let plan = scene.plan();
+    check_sound(&plan);
+    let web = outcomes(&plan, "default");
+    assert!(matches!(web[..], [PendingOutcome::Launching(_)]), "{web:?}");
+}

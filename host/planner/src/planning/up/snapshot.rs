@@ -130,7 +130,7 @@ impl<'w> Planning<'w> {
             }
         }
         self.turns = Turns::of(self.tick.world, self.tick.now, MOST_STEPS);
-        if !self.turns.later.is_empty() {
+        if !(self.turns.later.is_empty() && self.turns.unsettled.is_empty()) {
             let next_tick = later(self.tick.now, SignedDuration::from_secs(1));
             self.tick.reached(next_tick);
         }

@@ -26,7 +26,7 @@ enum Selected {
 }
 
 /// Those whose terms are looked at. Others are only counted where terms of other pods select them.
-pub(super) fn looked_at<'s, 'w, T>(
+fn looked_at<'s, 'w, T>(
     subjects: &'s [(T, Subject<'w>)],
 ) -> impl Iterator<Item = &'s (T, Subject<'w>)> {
     subjects
@@ -39,14 +39,15 @@ impl<'w> Topology<'w> {
     pub(in crate::planning) fn of(world: &'w World, turns: &Turns) -> Self {
         let subjects: Vec<(Id, Subject<'w>)> = world
             .shapes()
-            .filter(|(id, _)| !turns.unheard.contains(id))
+            .filter(|(id, _)| !turns.unheard.contains(id) || turns.unsettled.contains(id))
             .map(|(id, shape)| (id, Subject::of(shape, world)))
             .collect();
+        let heard = || looked_at(&subjects).filter(|(id, _)| !turns.unheard.contains(id));
         let mut topology = Self::default();
         let mut shapes: BTreeMap<Id, Kin<'w>> = BTreeMap::new();
         let mut shared = BTreeMap::new();
         let mut keeping_away = KeepingAway::new();
-        for (id, subject) in looked_at(&subjects) {
+        for (id, subject) in heard() {
             let rules = topology.own_rules(&mut shared, *subject);
             if !rules.is_empty() {
                 shapes.entry(*id).or_default().rules = rules;
@@ -56,7 +57,7 @@ impl<'w> Topology<'w> {
         let daemons: Vec<(&ObjectKey, Subject<'w>)> = daemons
             .map(|(key, set)| (key, Subject::of_daemon_set(key, set, world)))
             .collect();
-        let of_pods = looked_at(&subjects).map(|(_, subject)| *subject);
+        let of_pods = heard().map(|(_, subject)| *subject);
         let of_daemons = looked_at(&daemons).map(|(_, subject)| *subject);
         for subject in of_pods.chain(of_daemons) {
             for term in &subject.spec.pod_anti_affinity {
@@ -65,7 +66,7 @@ impl<'w> Topology<'w> {
                     .or_insert_with(|| topology.count(&term.topology_key, Who::Having));
             }
         }
-        topology.count_preferred(world, &subjects, &mut shapes);
+        topology.count_preferred(world, heard(), &mut shapes);
         if topology.counts.is_empty() && topology.preferred.is_empty() {
             return topology;
         }

@@ -1,6 +1,8 @@
 //! Which selectors select a pod, found by the labels that they ask for: not by holding every selector against every pod.
 
 use std::collections::BTreeMap;
+use std::iter::Sum;
+use std::ops::AddAssign;
 
 use super::count::{Subject, is_selected};
 use crate::facts::{LabelSelector, Namespaces, Operator, PodTerm};
@@ -117,6 +119,25 @@ pub(super) struct Reach {
     pub(super) shapes: u64,
     /// Pending pods of these shapes.
     pub(super) pods: u64,
+    /// Those that have a Node.
+    pub(super) running: u64,
+}
+
+impl AddAssign for Reach {
+    fn add_assign(&mut self, other: Self) {
+        self.shapes += other.shapes;
+        self.pods += other.pods;
+        self.running += other.running;
+    }
+}
+
+impl Sum for Reach {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |mut sum, one| {
+            sum += one;
+            sum
+        })
+    }
 }
 
 /// Where choosers stand that may select such a pod.
@@ -136,15 +157,13 @@ impl<'w> Selectors<'_, 'w, ()> {
     /// Of these pods.
     pub(super) fn reach<'s>(
         &self,
-        subjects: impl Iterator<Item = (Subject<'s>, u64)>,
+        subjects: impl Iterator<Item = (Subject<'s>, Reach)>,
     ) -> BTreeMap<Chooser<'w>, Reach> {
         let mut of_buckets: BTreeMap<Bucket<'_>, Reach> = BTreeMap::new();
-        for (subject, pods) in subjects {
+        for (subject, reach) in subjects {
             for bucket in buckets_of(subject) {
                 if let Some((bucket, _)) = self.0.get_key_value(&bucket) {
-                    let reach = of_buckets.entry(*bucket).or_default();
-                    reach.shapes += 1;
-                    reach.pods += pods;
+                    *of_buckets.entry(*bucket).or_default() += reach;
                 }
             }
         }
@@ -152,9 +171,7 @@ impl<'w> Selectors<'_, 'w, ()> {
         for (bucket, choosers) in &self.0 {
             let of_bucket = of_buckets.get(bucket).copied().unwrap_or_default();
             for (chooser, _) in choosers {
-                let reach = all.entry(*chooser).or_default();
-                reach.shapes += of_bucket.shapes;
-                reach.pods += of_bucket.pods;
+                *all.entry(*chooser).or_default() += of_bucket;
             }
         }
         all
@@ -162,6 +179,11 @@ impl<'w> Selectors<'_, 'w, ()> {
 }
 
 impl<T: Copy + Ord> Selectors<'_, '_, T> {
+    /// `false`: none does. That takes no look at what the selectors say.
+    pub(super) fn may_select(&self, subject: Subject<'_>) -> bool {
+        buckets_of(subject).any(|bucket| self.0.contains_key(&bucket))
+    }
+
     /// What stands with the choosers that select such a pod, ascending.
     pub(super) fn of(&self, subject: Subject<'_>) -> Vec<T> {
         let mut found = Vec::new();

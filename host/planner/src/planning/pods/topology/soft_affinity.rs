@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::build::looked_at;
 use super::count::{Count, Subject, Who};
 use super::{Kin, Spot, Topology};
 use crate::facts::{PodTerm, PreferredNeighbours};
@@ -16,20 +15,24 @@ pub(super) struct Preferred<'w> {
 }
 
 impl<'w> Topology<'w> {
-    pub(super) fn count_preferred(
+    pub(super) fn count_preferred<'s>(
         &mut self,
         world: &'w World,
-        subjects: &[(Id, Subject<'w>)],
+        subjects: impl Iterator<Item = &'s (Id, Subject<'w>)>,
         shapes: &mut BTreeMap<Id, Kin<'w>>,
-    ) {
-        let mut all = subjects.iter().map(|(_, subject)| subject.spec);
-        if all.all(|spec| spec.preferred_neighbours.is_empty()) {
+    ) where
+        'w: 's,
+    {
+        let prefers =
+            |(_, subject): &&(Id, Subject<'_>)| !subject.spec.preferred_neighbours.is_empty();
+        let mut subjects = subjects.filter(prefers).peekable();
+        if subjects.peek().is_none() {
             return;
         }
         let pending = world.pending();
         let pending: BTreeSet<Id> = pending.iter().map(|(_, pods)| pods.shape()).collect();
         let mut shared: BTreeMap<(&str, &PodTerm, bool), usize> = BTreeMap::new();
-        for (id, subject) in looked_at(subjects).filter(|(id, _)| pending.contains(id)) {
+        for (id, subject) in subjects.filter(|(id, _)| pending.contains(id)) {
             for neighbours in &subject.spec.preferred_neighbours {
                 let PreferredNeighbours {
                     weight,

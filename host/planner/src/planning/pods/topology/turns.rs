@@ -16,6 +16,9 @@ use crate::world::{Id, PodView, World};
 /// against a Node. Clusters of 10,000 pods that spread over 2,000 new machines stay below this.
 pub(in crate::planning) const MOST_STEPS: u64 = 100_000_000;
 
+/// A rule for a shape that a term selects takes no longer, but few enough are made that they need little memory.
+const NEW_RULE: u64 = 20;
+
 /// So long it takes to write down the domain of a place, and so few are written down that they need little memory.
 const NEW_DOMAIN: u64 = 40;
 
@@ -24,8 +27,10 @@ const NEW_DOMAIN: u64 = 40;
 pub(in crate::planning) struct Turns {
     /// How many of the pending pods of a shape.
     pub(in crate::planning) later: BTreeMap<Id, u32>,
-    /// Shapes of which no pod is looked at or has a place: their terms concern nobody.
+    /// Shapes whose terms are not looked at.
     pub(super) unheard: BTreeSet<Id>,
+    /// Shapes of running pods that are unheard or that such a pod may keep away: where they could go nobody knows.
+    pub(in crate::planning) unsettled: BTreeSet<Id>,
     /// Reckoned for those that have their turn.
     #[cfg(test)]
     pub(in crate::planning) steps: u64,
@@ -35,8 +40,9 @@ struct Waiting<'w> {
     shape: Id,
     spec: &'w PodSpec,
     namespace: &'w str,
-    /// Pods that have not had their turn.
+    /// Pods that have not had their turn. Those that run have theirs together, as one.
     pods: u32,
+    runs: bool,
 }
 
 struct Reckoning<'w> {
@@ -67,18 +73,34 @@ impl Turns {
             .iter()
             .map(|(_, pods)| (pods.shape(), u32::try_from(pods.len()).unwrap_or(u32::MAX)))
             .collect();
+        let mut running: BTreeMap<Id, u64> = BTreeMap::new();
+        let pods = world.nodes().flat_map(|node| node.pods());
+        for pod in pods.filter(PodView::is_alive) {
+            *running.entry(pod.shape_id()).or_default() += 1;
+        }
         let mut namespaces: BTreeMap<&str, Vec<Waiting<'_>>> = BTreeMap::new();
         for (id, shape) in world.shapes().filter(|(_, shape)| asks(shape.spec)) {
-            if let Some(pods) = pending.get(&id) {
+            let waits = pending.get(&id).map(|pods| (*pods, false));
+            let runs = running.contains_key(&id) && shape.spec.terms() > 0;
+            for (pods, runs) in runs.then_some((1, true)).into_iter().chain(waits) {
                 let waiting = namespaces.entry(shape.namespace).or_default();
                 waiting.push(Waiting {
                     shape: id,
                     spec: shape.spec,
                     namespace: shape.namespace,
-                    pods: *pods,
+                    pods,
+                    runs,
                 });
             }
         }
+        if namespaces.is_empty() {
+            return Self::default();
+        }
+        let counts = |shape: Id| Reach {
+            shapes: 1,
+            pods: pending.get(&shape).map_or(0, |pods| u64::from(*pods)),
+            running: running.get(&shape).copied().unwrap_or(0),
+        };
         let places = world.nodes().count() + world.claims().len();
         let mut reckoning = Reckoning {
             reach: BTreeMap::new(),
@@ -91,10 +113,11 @@ impl Turns {
             steps: 0,
         };
         let all = namespaces.values().flatten();
-        if reckoning.at_most(all.clone(), world, &pending) <= most {
+        let everything = world.shapes().map(|(id, _)| counts(id)).sum();
+        if reckoning.at_most(all.clone(), everything) <= most {
             return Self::default();
         }
-        reckoning.reach = reach(all, world, &pending);
+        reckoning.reach = reach(all, world, counts);
         // Each tick begins elsewhere, so that nobody is always the last.
         let now = now.as_second().to_string();
         let mut namespaces: Vec<_> = namespaces.into_values().collect();
@@ -114,23 +137,29 @@ impl Turns {
                 }
             }
         }
-        let off = namespaces.into_iter().flatten().filter(|it| it.pods > 0);
-        let later: BTreeMap<Id, u32> = off.map(|it| (it.shape, it.pods)).collect();
-        let mut unheard: BTreeSet<Id> = later.keys().copied().collect();
-        unheard.retain(|shape| later[shape] == pending[shape]);
-        for pod in world
-            .nodes()
-            .flat_map(|node| node.pods())
-            .filter(PodView::is_alive)
-        {
-            unheard.remove(&pod.shape_id());
-        }
+        let (off, heard): (Vec<_>, Vec<_>) =
+            namespaces.into_iter().flatten().partition(|it| it.pods > 0);
+        let mut unheard: BTreeSet<Id> = off.iter().map(|it| it.shape).collect();
+        let later = off.iter().filter(|it| !it.runs);
+        let later: BTreeMap<Id, u32> = later.map(|it| (it.shape, it.pods)).collect();
+        let has_begun = |it: &Id| later.get(it).is_some_and(|pods| *pods < pending[it]);
+        let heard: BTreeSet<Id> = heard.iter().map(|it| it.shape).collect();
+        unheard.retain(|shape| !heard.contains(shape) && !has_begun(shape));
+        let off = off
+            .iter()
+            .filter(|it| it.runs && unheard.contains(&it.shape));
         Self {
+            unsettled: unsettled(off, world),
             later,
             unheard,
             #[cfg(test)]
             steps: reckoning.steps,
         }
+    }
+
+    #[cfg(test)]
+    pub(in crate::planning) fn is_unheard(&self, shape: Id) -> bool {
+        self.unheard.contains(&shape)
     }
 
     /// What is held against what pods ask of Nodes: Nodes, machines to come, and where a machine may be made.
@@ -149,38 +178,37 @@ fn sites(world: &World) -> u64 {
 }
 
 impl<'w> Reckoning<'w> {
-    /// Whatever the terms say. In most clusters this settles it.
-    fn at_most<'p>(
-        &self,
-        waiting: impl Iterator<Item = &'p Waiting<'w>>,
-        world: &World,
-        pending: &BTreeMap<Id, u32>,
-    ) -> u64
+    /// Whatever the terms say, with `all` the shapes and pods that there are. In most clusters this settles it.
+    fn at_most<'p>(&self, waiting: impl Iterator<Item = &'p Waiting<'w>>, all: Reach) -> u64
     where
         'w: 'p,
     {
-        let (mut pods, mut terms, mut sizes, mut walks) = (0, 0, 0, 0);
+        let (mut pods, mut terms, mut choosing, mut walks) = (0, 0, 0, 0);
         let (mut of_nodes, mut spreads) = (0, 0);
         for it in waiting {
-            of_nodes += self.of_nodes(it.spec);
+            if !it.runs {
+                of_nodes += self.of_nodes(it.spec);
+            }
             if it.spec.terms() == 0 {
                 continue;
             }
             let count = it.spec.spread.len() as u64;
-            let of_site = count * of_spread(it.spec);
             spreads += count * (of_spread(it.spec) + NEW_DOMAIN);
-            pods += u64::from(it.pods);
             terms += it.spec.terms() as u64;
-            sizes += choosers(it).map(|(chooser, _)| chooser.size()).sum::<u64>();
-            walks += u64::from(it.pods) * (it.spec.terms() as u64 + of_site);
+            choosing += choosers(it)
+                .map(|(chooser, _)| all.shapes * (chooser.size() + NEW_RULE))
+                .sum::<u64>();
+            if !it.runs {
+                let of_site = count * of_spread(it.spec);
+                pods += u64::from(it.pods);
+                walks += u64::from(it.pods) * (it.spec.terms() as u64 + of_site);
+            }
         }
-        let shapes = world.shapes().count() as u64;
-        let all: u64 = pending.values().map(|pods| u64::from(*pods)).sum();
         let places = self.places + pods;
         of_nodes
-            + sizes * shapes
-            + terms * all * places
-            + spreads * (all + places)
+            + choosing
+            + terms * (all.pods * places + all.running * NEW_DOMAIN)
+            + spreads * (all.pods + places)
             + walks * (places + self.sites)
     }
 
@@ -192,14 +220,21 @@ impl<'w> Reckoning<'w> {
     /// As many of these pods as there are steps for.
     fn take_turn(&mut self, waiting: &mut Waiting<'w>, end: u64) {
         let spec = waiting.spec;
-        let mut steps = self.steps + self.of_nodes(spec);
+        let mut steps = self.steps;
+        if !waiting.runs {
+            steps += self.of_nodes(spec);
+        }
         let news = choosers(waiting).filter(|(chooser, _)| !self.reached.contains(chooser));
         let news: BTreeMap<Chooser<'w>, bool> = news.collect();
         for (chooser, keeps_away) in &news {
-            let Reach { shapes, pods } = self.reach[chooser];
+            let Reach {
+                shapes,
+                pods,
+                running,
+            } = self.reach[chooser];
             // It becomes a rule of all pods that it selects.
             let places = if *keeps_away { self.places + 1 } else { 1 };
-            steps += shapes * chooser.size() + pods * places;
+            steps += shapes * (chooser.size() + NEW_RULE) + pods * places + running * NEW_DOMAIN;
         }
         let counted = self.newly_counted(waiting);
         for (_, _, spread, namespace) in &counted {
@@ -213,15 +248,16 @@ impl<'w> Reckoning<'w> {
         let terms = spec.terms() as u64;
         let mut taken = 0;
         while taken < waiting.pods {
-            let cost = match terms {
-                0 => 0,
-                _ => terms * (self.places + 1) + of_site * self.sites + spreads,
+            let is_placed = terms > 0 && !waiting.runs;
+            let cost = match is_placed {
+                false => 0,
+                true => terms * (self.places + 1) + of_site * self.sites + spreads,
             };
             if steps + cost > end {
                 break;
             }
             steps += cost;
-            self.places += u64::from(terms > 0);
+            self.places += u64::from(is_placed);
             taken += 1;
         }
         if taken > 0 {
@@ -255,13 +291,17 @@ fn of_spread(spec: &PodSpec) -> u64 {
 /// What selects pods for this shape, and whether it keeps them away.
 fn choosers<'w>(waiting: &Waiting<'w>) -> impl Iterator<Item = (Chooser<'w>, bool)> + use<'w> {
     let Waiting {
-        spec, namespace, ..
+        spec,
+        namespace,
+        runs,
+        ..
     } = *waiting;
     let of = move |term: &'w PodTerm| Chooser::of(namespace, term);
     let away = spec.pod_anti_affinity.iter().filter_map(of);
     let beside = spec.pod_affinity.iter();
-    let liked = spec.preferred_neighbours.iter().map(|it| &it.term);
-    let others = beside.chain(liked).filter_map(of);
+    // What pods prefer that run already moves none of them.
+    let liked = spec.preferred_neighbours.iter().filter(move |_| !runs);
+    let others = beside.chain(liked.map(|it| &it.term)).filter_map(of);
     let spreads = spec.spread.iter();
     let spreads = spreads.filter_map(move |it| Chooser::own(namespace, &it.selector));
     let away = away.map(|chooser| (chooser, true));
@@ -271,15 +311,32 @@ fn choosers<'w>(waiting: &Waiting<'w>) -> impl Iterator<Item = (Chooser<'w>, boo
 fn reach<'p, 'w: 'p>(
     waiting: impl Iterator<Item = &'p Waiting<'w>>,
     world: &'w World,
-    pending: &BTreeMap<Id, u32>,
+    counts: impl Fn(Id) -> Reach,
 ) -> BTreeMap<Chooser<'w>, Reach> {
     let mut selecting = Selecting::default();
     for (chooser, _) in waiting.flat_map(choosers) {
         selecting.add(chooser, ());
     }
-    let subjects = world.shapes().map(|(id, shape)| {
-        let pods = pending.get(&id).copied().unwrap_or(0);
-        (Subject::of(shape, world), u64::from(pods))
-    });
+    let subjects = world.shapes();
+    let subjects = subjects.map(|(id, shape)| (Subject::of(shape, world), counts(id)));
     selecting.by_label().reach(subjects)
+}
+
+/// These shapes, and those that they may keep away.
+fn unsettled<'p, 'w: 'p>(
+    off: impl Iterator<Item = &'p Waiting<'w>> + Clone,
+    world: &'w World,
+) -> BTreeSet<Id> {
+    let mut selecting = Selecting::default();
+    for (chooser, keeps_away) in off.clone().flat_map(choosers) {
+        if keeps_away {
+            selecting.add(chooser, ());
+        }
+    }
+    let selectors = selecting.by_label();
+    let shapes = world.shapes();
+    let kept = shapes.filter(|(_, shape)| selectors.may_select(Subject::of(*shape, world)));
+    kept.map(|(id, _)| id)
+        .chain(off.map(|it| it.shape))
+        .collect()
 }
