@@ -119,7 +119,7 @@ pub fn judge(world: &World, known: &Known<'_>) -> Vec<Finding> {
     all.extend(token::check(world, known));
     all.extend(machines::check(world, known.report));
     all.extend(room::check(world, &offers, known.sees_books));
-    all.extend(servers::check(world));
+    all.extend(servers::check(world, known.now));
     all.extend(claims::check(world, known.held_up, known.now));
     all.extend(nodes::check(world, known.sees_books));
     all
@@ -127,12 +127,12 @@ pub fn judge(world: &World, known: &Known<'_>) -> Vec<Finding> {
 
 /// What is so, as far as a world says it where nobody has asked the controller: Nodes and NodeClaims.
 /// And servers, unless they are `assumed`.
-pub fn of_machines(world: &World, assumed: bool) -> Vec<Finding> {
-    let mut all = claims::check(world, &BTreeMap::new(), Timestamp::UNIX_EPOCH);
+pub fn of_machines(world: &World, assumed: bool, now: Timestamp) -> Vec<Finding> {
+    let mut all = claims::check(world, &BTreeMap::new(), now);
     // kproxide makes the Ledger as soon as it runs: without one the lists are not whole.
     all.extend(nodes::check(world, world.ledger().is_some()));
     if !assumed {
-        all.extend(servers::check(world));
+        all.extend(servers::check(world, now));
     }
     all
 }

@@ -1,5 +1,6 @@
 //! Proxmox servers: those that do not work, and the machines on them.
 
+use jiff::Timestamp;
 use kproxide_planner::claim::Condition;
 use kproxide_planner::facts::{ClaimFacts, HypervisorFacts};
 use kproxide_planner::ids::{ClusterName, HypervisorId};
@@ -10,7 +11,7 @@ use kproxide_planner::world::World;
 use super::{Finding, Group, Level, Stops, listed, named, reasons};
 
 /// A server that is in maintenance is as somebody wishes, and one that machines may not be on concerns nobody as long as none is there.
-pub(super) fn check(world: &World) -> Vec<Finding> {
+pub(super) fn check(world: &World, now: Timestamp) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (cluster, inventory) in world.inventories() {
         // A cluster that does not answer, or a server that does not see the others, tells nothing of them. The cluster says why.
@@ -23,7 +24,7 @@ pub(super) fn check(world: &World) -> Vec<Finding> {
             let machines = machines_on(world, cluster, name);
             if is_used || !machines.is_empty() {
                 findings.extend(of_server(cluster, name, facts, &machines));
-                findings.extend(held(world, cluster, name, facts));
+                findings.extend(held(world, cluster, name, now));
             }
         }
     }
@@ -89,11 +90,12 @@ pub fn emptying<'w>(
     world: &'w World,
     cluster: &ClusterName,
     name: &str,
-    facts: &HypervisorFacts,
+    now: Timestamp,
 ) -> Option<Vec<Holding<'w>>> {
-    let settings = world.clusters().get(cluster)?;
-    let is_left = settings.drains(name) || (settings.leaves_maintenance() && facts.maintenance);
-    let claims = world.claims().iter().filter(|_| is_left);
+    world
+        .empties_from(cluster, name)
+        .filter(|from| *from <= now)?;
+    let claims = world.claims().iter();
     let here = claims.filter(|(_, it)| is_on(it, cluster, name));
     let holding = here.map(|(claim, facts)| {
         let mut conditions = facts.status.conditions.iter();
@@ -103,7 +105,7 @@ pub fn emptying<'w>(
             reason: removable.map(|it| &*it.reason),
         }
     });
-    is_left.then(|| holding.collect())
+    Some(holding.collect())
 }
 
 /// Reasons of Removable that pass by themselves.
@@ -115,13 +117,8 @@ const ON_ITS_WAY: [&str; 4] = [
 ];
 
 /// Machines that do not leave a server that is to be emptied.
-fn held(
-    world: &World,
-    cluster: &ClusterName,
-    name: &str,
-    facts: &HypervisorFacts,
-) -> Option<Finding> {
-    let machines = emptying(world, cluster, name, facts)?;
+fn held(world: &World, cluster: &ClusterName, name: &str, now: Timestamp) -> Option<Finding> {
+    let machines = emptying(world, cluster, name, now)?;
     let stays = |it: &&Holding<'_>| it.reason.is_some_and(|word| !ON_ITS_WAY.contains(&word));
     let staying: Vec<String> = machines
         .iter()

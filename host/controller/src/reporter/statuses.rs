@@ -61,7 +61,10 @@ impl Reporter {
         }
         for (name, facts) in world.clusters() {
             let seen = match world.inventories().get(name) {
-                Some(inventory) => sighting(world, name, inventory, self.key_fingerprint.clone()),
+                Some(inventory) => {
+                    let fingerprint = self.key_fingerprint.clone();
+                    sighting(world, name, inventory, fingerprint, now)
+                }
                 None => ProxmoxClusterStatus::default(),
             };
             let findings = self.findings_of(&named("ProxmoxCluster", name));
@@ -132,9 +135,10 @@ fn sighting(
     cluster: &ClusterName,
     inventory: &InventoryFacts,
     key_fingerprint: Option<String>,
+    now: Timestamp,
 ) -> ProxmoxClusterStatus {
     let hypervisor = |(name, hypervisor): (&Arc<str>, &HypervisorFacts)| {
-        let machines = emptying(world, cluster, name, hypervisor);
+        let machines = emptying(world, cluster, name, now);
         let held_by = machines.iter().flatten().take(HOLDING_MAX);
         HypervisorStatus {
             name: name.to_string(),

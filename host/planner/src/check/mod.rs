@@ -9,6 +9,7 @@ use std::net::IpAddr;
 
 use jiff::{SignedDuration, Timestamp};
 
+mod disruption;
 mod removals;
 
 use removals::Removals;
@@ -41,7 +42,7 @@ pub(crate) fn enforce(world: &World, now: Timestamp, limits: &Limits, plan: &mut
         let mut accepted: Vec<Launch> = Vec::with_capacity(launches.len());
         for launch in launches {
             let violation = launch_violation(world, limits, &tally, accepted.len(), &launch)
-                .or_else(|| removals::launch_violation(world, now, &ledger, &accepted, &launch));
+                .or_else(|| disruption::launch_violation(world, now, &ledger, &accepted, &launch));
             match violation {
                 None => accepted.push(launch),
                 Some(violation) => {
@@ -105,7 +106,7 @@ pub fn violations(
     for (index, launch) in plan.launches.iter().enumerate() {
         let before = &plan.launches[..index];
         let violation = launch_violation(world, limits, &tally, index, launch)
-            .or_else(|| removals::launch_violation(world, now, &ledger, before, launch));
+            .or_else(|| disruption::launch_violation(world, now, &ledger, before, launch));
         found.extend(violation.map(|violation| (launch.claim.clone(), violation)));
     }
     for (index, adoption) in plan.adoptions.iter().enumerate() {

@@ -5,13 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 
 use super::Violation;
-use crate::claim::{Condition, Phase};
-use crate::facts::{ClaimFacts, DisruptionReason, Going, LedgerFacts, PoolFacts};
+use super::disruption::{
+    going, is_limited, is_outside, is_over, is_ready, leaves_server, replaced,
+};
+use crate::claim::Phase;
+use crate::facts::{ClaimFacts, Going, LedgerFacts, PoolFacts};
 use crate::guard::anchor;
 use crate::ids::{ClaimName, PoolName};
 use crate::keys::{CONTROL_PLANE_ROLES, DO_NOT_DISRUPT, KARPENTER_DO_NOT_DISRUPT};
 use crate::kubernetes::eviction::{Protection, protection};
-use crate::plan::{Advance, Launch, Plan, RemovalReason, Verdict};
+use crate::plan::{Advance, Plan, RemovalReason, Verdict};
 use crate::world::World;
 
 /// Removals looked at one after the other, in the plan's order.
@@ -53,7 +56,7 @@ impl<'w> Removals<'w> {
             under_way: BTreeMap::new(),
             forced: BTreeMap::new(),
             going: BTreeMap::new(),
-            replaced: replaced(world, &plan.launches),
+            replaced: replaced(world, now, &plan.launches),
             staying: BTreeMap::new(),
             seen: BTreeSet::new(),
             frozen: super::is_frozen(&ledger),
@@ -78,7 +81,7 @@ impl<'w> Removals<'w> {
                 *removals.staying.entry(pool.clone()).or_default() += 1;
             }
         }
-        removals.going = going(world, &removals.ledger, &removals.replaced);
+        removals.going = going(world, now, &removals.ledger, &removals.replaced);
         removals
     }
 
@@ -146,18 +149,6 @@ impl<'w> Removals<'w> {
                 .is_some_and(|value| value == "true")
     }
 
-    /// A person wants the server of the machine empty, or it is in maintenance and the ProxmoxCluster says `replace`.
-    fn is_server_left(&self, claim: &ClaimFacts) -> bool {
-        let clusters = self.world.clusters();
-        let Some(cluster) = clusters.get(&claim.spec.cluster) else {
-            return false;
-        };
-        let inventory = self.world.inventories().get(&claim.spec.cluster);
-        let server = inventory.and_then(|it| it.hypervisors.get(claim.hypervisor()));
-        cluster.hypervisors.drain.contains(claim.hypervisor())
-            || (cluster.leaves_maintenance() && server.is_some_and(|it| it.maintenance))
-    }
-
     fn node_violation(&self, claim: &ClaimFacts) -> Option<Violation> {
         let node = self.world.node_of(claim)?;
         let labels = &node.facts.labels;
@@ -180,7 +171,7 @@ impl<'w> Removals<'w> {
         claim: &ClaimFacts,
         reason: RemovalReason,
     ) -> Option<Violation> {
-        if reason == RemovalReason::Maintenance && !self.is_server_left(claim) {
+        if reason == RemovalReason::Maintenance && !leaves_server(self.world, claim, self.now) {
             return Some(Violation::ServerStays);
         }
         let (of, now) = (&claim.spec.pool, self.now);
@@ -229,108 +220,4 @@ impl<'w> Removals<'w> {
         *staying = staying.saturating_sub(1);
         None
     }
-}
-
-/// A launch at a time that its pool does not allow: for pods, or to replace a machine that is to go by kproxide's choice.
-pub(super) fn launch_violation(
-    world: &World,
-    now: Timestamp,
-    ledger: &LedgerFacts,
-    before: &[Launch],
-    launch: &Launch,
-) -> Option<Violation> {
-    let pool = world.pools().get(&launch.spec.pool)?;
-    if launch.for_pods && pool.scale_up.closed_until(now).is_some() {
-        return Some(Violation::Window);
-    }
-    let name = launch.spec.replaces.as_ref()?;
-    let old = world.claims().get(name)?;
-    let pool = world.pools().get(&old.spec.pool)?;
-    let replaced = replaced(world, before);
-    // One that is not Ready is repaired.
-    if replaced.contains(name) || !is_ready(world, old) {
-        return None;
-    }
-    let reason = match old.replace {
-        true => RemovalReason::Replace,
-        false => RemovalReason::Expired,
-    };
-    if is_outside(pool, reason, now) {
-        return Some(Violation::Window);
-    }
-    let going = going(world, ledger, &replaced);
-    let going = going.get(&old.spec.pool).copied().unwrap_or_default();
-    let reason = reason
-        .disruption()
-        .filter(|_| !pool.disruption.budgets.is_empty())?;
-    is_over(pool, reason, now, going, true).then_some(Violation::Budget)
-}
-
-/// No window is open for this reason, or the pool's times cannot be read.
-fn is_outside(pool: &PoolFacts, reason: RemovalReason, now: Timestamp) -> bool {
-    let Some(reason) = reason.disruption() else {
-        return false;
-    };
-    let is_unreadable = pool.times().any(|(_, when)| when.problem().is_some());
-    is_unreadable || pool.disruption.closed_until(reason, now).is_some()
-}
-
-/// The budgets allow no more. One that is not Ready may go if a person asks for it.
-fn is_over(
-    pool: &PoolFacts,
-    reason: DisruptionReason,
-    now: Timestamp,
-    going: Going,
-    is_ready: bool,
-) -> bool {
-    let left = pool.disruption.left(reason, now, going);
-    let is_free = reason.is_asked_for() && !is_ready;
-    !is_free && left.is_some_and(|left| left.machines == 0)
-}
-
-/// Those that a claim, or a launch of this plan, replaces.
-fn replaced(world: &World, launches: &[Launch]) -> BTreeSet<ClaimName> {
-    let claims = world.claims().values();
-    let claims =
-        claims.filter(|it| it.status.phase <= Phase::Initialized && it.deleting_since.is_none());
-    let specs = claims
-        .map(|it| &it.spec)
-        .chain(launches.iter().map(|it| &it.spec));
-    specs.filter_map(|spec| spec.replaces.clone()).collect()
-}
-
-fn going(
-    world: &World,
-    ledger: &LedgerFacts,
-    replaced: &BTreeSet<ClaimName>,
-) -> BTreeMap<PoolName, Going> {
-    let mut by_pool: BTreeMap<PoolName, Going> = BTreeMap::new();
-    for (name, claim) in world.claims() {
-        let going = by_pool.entry(claim.spec.pool.clone()).or_default();
-        let has_node = claim.status.node_name.is_some();
-        let is_removed = world.removal_has_begun(name, claim) && has_node;
-        let goes = is_removed || replaced.contains(name);
-        let free = world.gives_place_back(name, claim, ledger);
-        let is_limited = is_limited(world, name, claim);
-        going.disrupted += u32::from(goes && is_limited && free.is_none());
-        if claim.status.since(Condition::Initialized).is_some() {
-            going.initialized += 1;
-            let is_out = goes || !is_ready(world, claim);
-            going.out += u32::from(is_out && free.is_none());
-        }
-    }
-    by_pool
-}
-
-/// It goes, if at all, for a reason that budgets of `disruption` limit.
-fn is_limited(world: &World, name: &ClaimName, claim: &ClaimFacts) -> bool {
-    let begun = world.host().removing.get(name).copied();
-    match claim.status.removal().or(begun) {
-        Some(reason) => reason.disruption().is_some(),
-        None => claim.deleting_since.is_none() && (claim.replace || is_ready(world, claim)),
-    }
-}
-
-fn is_ready(world: &World, claim: &ClaimFacts) -> bool {
-    world.node_of(claim).is_some_and(|node| node.facts.ready)
 }

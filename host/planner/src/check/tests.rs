@@ -1,4 +1,5 @@
 mod adoptions;
+mod disruption;
 mod removals;
 mod rules;
 

@@ -3,16 +3,21 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::kubernetes::{Labels, NodeFacts, Taint};
 use super::machine::MachineSpec;
 use super::record::{Condition, Intent, Phase};
+use super::written::Period;
 use crate::ids::{
     ClaimName, ClassName, ClusterName, Digest, HypervisorId, InstanceTypeName, NodeName, PoolName,
     StorageName, Uid, Vmid,
 };
+use crate::time::later;
+
+/// A new machine in service has taken over by then, or the old one was kept.
+const SUCCEEDS_FOR: SignedDuration = SignedDuration::from_hours(1);
 
 /// NodeClaim: the durable record of one wanted machine. The specification never changes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -244,6 +249,23 @@ impl ClaimFacts {
     pub fn hypervisor(&self) -> &Arc<str> {
         let followed = self.status.hypervisor.as_ref();
         followed.unwrap_or(&self.spec.hypervisor)
+    }
+
+    /// Its machine takes the place of this older one: while it is coming, and for an hour of service. If the older one still stands
+    /// then, it was kept, and its removal has to begin anew: unless it was to go by its age anyway.
+    pub fn succeeds(
+        &self,
+        old: &Self,
+        expire_after: Option<Period>,
+        mut is_over: impl FnMut(Timestamp) -> bool,
+    ) -> bool {
+        if self.deleting_since.is_some() || self.status.phase > Phase::Initialized {
+            return false;
+        }
+        let had_expired = |after: Period| self.created >= later(old.created, after.0);
+        let since = self.status.since(Condition::Initialized);
+        expire_after.is_some_and(had_expired)
+            || since.is_none_or(|since| !is_over(later(since, SUCCEEDS_FOR)))
     }
 
     /// The Node is the recorded one, or no older than the claim. A machine joins after its claim was made, so an older

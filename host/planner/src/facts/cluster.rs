@@ -5,12 +5,19 @@ use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::attributes::Attribute;
 use super::existence::Existence;
+use super::proxmox::HypervisorFacts;
 use super::written::CpuAndMemory;
 use crate::ids::Vmid;
+use crate::time::later;
+
+/// With the datacenter's shutdown policy `migrate`, Proxmox shows a server that merely reboots as in maintenance. kproxide does not
+/// move its machines for that.
+const MAINTENANCE_LASTS: SignedDuration = SignedDuration::from_mins(2);
 
 /// ProxmoxCluster: where machines may be made, and what must stay free. It reads as its specification.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -113,9 +120,20 @@ impl ClusterSpec {
         drained.any(|name| **name == *hypervisor)
     }
 
-    /// Machines on a hypervisor in maintenance are replaced elsewhere.
-    pub fn leaves_maintenance(&self) -> bool {
-        self.hypervisors.on_maintenance == OnMaintenance::Replace
+    /// From when on machines leave this hypervisor: a person wants it empty, or it is in maintenance and
+    /// `spec.hypervisors.onMaintenance` says `replace`. `None`: they stay.
+    pub fn empties_from(
+        &self,
+        hypervisor: &str,
+        facts: Option<&HypervisorFacts>,
+    ) -> Option<Timestamp> {
+        if self.drains(hypervisor) {
+            return Some(Timestamp::MIN);
+        }
+        let leaves = self.hypervisors.on_maintenance == OnMaintenance::Replace;
+        let facts = facts.filter(|it| it.maintenance && leaves)?;
+        let since = facts.maintenance_since;
+        Some(since.map_or(Timestamp::MIN, |since| later(since, MAINTENANCE_LASTS)))
     }
 
     /// `spec.vmidRange` has this number.

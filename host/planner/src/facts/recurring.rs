@@ -65,6 +65,11 @@ impl Recurring {
         })
     }
 
+    /// In the place of what cannot be read: it never opens.
+    pub fn unreadable() -> Self {
+        Self::new("", Period::default(), None)
+    }
+
     /// What is wrong with it. Then it never opens.
     pub fn problem(&self) -> Option<&Unreadable> {
         self.read.as_ref().err()
@@ -132,21 +137,29 @@ pub fn end_of<'a>(all: impl Iterator<Item = &'a Recurring>, now: Timestamp) -> O
     all.filter_map(|it| it.end(now)).max()
 }
 
+/// From now on, one of them is open at each moment until then. It looks no further than `enough`.
+pub fn open_until<'a>(
+    all: impl Iterator<Item = &'a Recurring> + Clone,
+    now: Timestamp,
+    enough: Timestamp,
+) -> Timestamp {
+    let mut until = now;
+    for _ in 0..MOST_JOINED {
+        match end_of(all.clone(), until) {
+            Some(end) if until < enough => until = end,
+            Some(_) | None => break,
+        }
+    }
+    until
+}
+
 /// At each moment from `now` to `until` one of them is open.
 pub fn are_open<'a>(
     all: impl Iterator<Item = &'a Recurring> + Clone,
     now: Timestamp,
     until: Timestamp,
 ) -> bool {
-    let mut open_until = now;
-    for _ in 0..MOST_JOINED {
-        match end_of(all.clone(), open_until) {
-            Some(end) if end >= until => return true,
-            Some(end) => open_until = end,
-            None => return false,
-        }
-    }
-    false
+    open_until(all.clone(), now, until) >= until && end_of(all, now).is_some()
 }
 
 /// When the first of them opens next.

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::facts::Requirement;
 use crate::facts::limits::MOST_ENTRIES;
 use crate::ids::{ClassName, ClusterName, HypervisorId, StorageName, Vmid};
 use crate::kubernetes::resources::amount_text;
+use crate::kubernetes::selector::RequirementText;
 use crate::reasons::on_hold::Hold;
 
 /// kproxide makes no machine on a storage with less free space than this.
@@ -31,8 +33,8 @@ pub enum Refusal {
     Maintenance,
     /// It is to be emptied.
     Drained,
-    /// Of the NodePool, in words.
-    Requirement(String),
+    /// Of the NodePool.
+    Requirement(Requirement),
     FewIdleCores {
         idle: u64,
         least: u64,
@@ -171,7 +173,9 @@ impl fmt::Display for Refusal {
                 "online, but its Proxmox daemons do not answer ({problem}): restart pveproxy and pvedaemon on it"
             ),
             Self::Maintenance => f.write_str("in maintenance"),
-            Self::Requirement(text) => write!(f, "its NodePool requires {text}"),
+            Self::Requirement(requirement) => {
+                write!(f, "its NodePool requires {}", RequirementText(requirement))
+            }
             Self::Drained => {
                 f.write_str("to be emptied, by spec.hypervisors.drain of the ProxmoxCluster")
             }

@@ -1,6 +1,7 @@
 //! Which Node is which machine's, as NodeClaims record it.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use crate::facts::{ClaimFacts, NodeFacts};
 use crate::ids::{ClaimName, Uid};
@@ -11,7 +12,7 @@ pub struct Joined(BTreeSet<(Uid, ClaimName, Option<Uid>)>);
 
 impl Joined {
     pub(super) fn set(
-        &mut self,
+        joined: &mut Arc<Self>,
         name: &ClaimName,
         old: Option<&ClaimFacts>,
         new: Option<&ClaimFacts>,
@@ -20,10 +21,15 @@ impl Joined {
             let node = claim.status.node_uid.clone()?;
             Some((node, name.clone(), claim.status.smbios_uuid.clone()))
         };
-        if let Some(old) = old.and_then(row) {
-            self.0.remove(&old);
+        let (old, new) = (old.and_then(row), new.and_then(row));
+        if old == new {
+            return;
         }
-        self.0.extend(new.and_then(row));
+        let joined = Arc::make_mut(joined);
+        if let Some(old) = old {
+            joined.0.remove(&old);
+        }
+        joined.0.extend(new);
     }
 
     /// It is recorded as another machine's than that with this SMBIOS UUID: root on that one could have written it.

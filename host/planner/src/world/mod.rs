@@ -127,7 +127,7 @@ impl World {
             }
             Delta::Claim(name, facts) => {
                 let old = self.claims.get(&name);
-                Arc::make_mut(&mut self.joined).set(&name, old, facts.as_deref());
+                Joined::set(&mut self.joined, &name, old, facts.as_deref());
                 set(&mut self.claims, name, facts);
             }
             Delta::Ledger(facts) => self.ledger = facts.map(|facts| *facts),
@@ -452,6 +452,13 @@ impl World {
 
     pub fn policies(&self) -> &BTreeMap<PolicyRef, PolicyFacts> {
         &self.policies
+    }
+
+    /// From when on machines leave this hypervisor. `None`: they stay.
+    pub fn empties_from(&self, cluster: &ClusterName, hypervisor: &str) -> Option<Timestamp> {
+        let inventory = self.inventories.get(cluster);
+        let facts = inventory.and_then(|it| it.hypervisors.get(hypervisor));
+        self.clusters.get(cluster)?.empties_from(hypervisor, facts)
     }
 
     /// The claim says that its removal has begun, or is about to say so.

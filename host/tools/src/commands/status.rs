@@ -156,7 +156,11 @@ async fn looked(args: &StatusArgs, policies: &Library) -> Result<Screen, Box<dyn
         let stored = objects.iter().filter(|it| SHOWN.contains(&it.kind()));
         let stored = stored.flat_map(|it| crate::stored::of_conditions(it, &plan.report));
         stored
-            .chain(judge::of_machines(&scene.world, scene.assumes_hypervisors))
+            .chain(judge::of_machines(
+                &scene.world,
+                scene.assumes_hypervisors,
+                scene.now,
+            ))
             .collect()
     });
     findings.extend(unseen);

@@ -123,7 +123,7 @@ pub(super) fn hypervisors(world: &World, findings: &[Finding], now: Timestamp) -
                     (false, _) => "unknown",
                     (true, false) => "offline",
                     (true, true) => {
-                        let machines = emptying(world, cluster, name, facts);
+                        let machines = emptying(world, cluster, name, now);
                         at_work(machines.map(|it| it.is_empty()), facts.maintenance)
                     }
                 },

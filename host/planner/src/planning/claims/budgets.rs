@@ -3,30 +3,39 @@
 //! Without `disruption.budgets`, `scaleDown.budget` counts all of them. With them, it counts repairs, deleted Nodes and the
 //! deletion of the pool alone, and the budgets count what kproxide chooses: a replacement from when its claim exists.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use jiff::Timestamp;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::claim::{Condition, Phase};
-use crate::facts::{Going, PoolFacts, RemovalReason};
-use crate::ids::{ClaimName, PoolName};
+use crate::facts::{Going, Left, PoolFacts, RemovalReason, strictest};
+use crate::ids::PoolName;
 use crate::plan::Verdict;
 use crate::planning::Planning;
+use crate::planning::claims::pool_times::Shares;
 use crate::planning::claims::stages::{ClaimState, Stage};
+use crate::reasons::kept::{Kept, Replacing};
 use crate::reasons::on_hold::{BudgetWhy, Hold};
 
 /// Of one pool.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 struct Count {
     /// Whatever their reasons.
     under_way: u32,
     /// For reasons that `disruption.budgets` do not name.
     forced: u32,
     going: Going,
+    shares: Arc<Shares>,
+}
+
+impl Count {
+    /// By `disruption.budgets`. `None`: the pool has none, or they do not name the reason.
+    fn left(&self, reason: RemovalReason) -> Option<Left> {
+        let shares = self.shares.get(&reason.disruption()?)?;
+        strictest(shares, self.going)
+    }
 }
 
 pub(in crate::planning) struct Budgets {
-    now: Timestamp,
     by_pool: BTreeMap<PoolName, Count>,
 }
 
@@ -38,20 +47,15 @@ impl Budgets {
         pool: &PoolFacts,
         reason: RemovalReason,
     ) -> u32 {
-        let Count {
-            under_way,
-            forced,
-            going,
-        } = self.count(name);
-        let limited = reason.disruption();
-        let left = limited.and_then(|it| pool.disruption.left(it, self.now, going));
-        let counted = match pool.disruption.budgets.is_empty() {
-            true => under_way,
-            false => forced,
+        let Some(count) = self.by_pool.get(name) else {
+            return 0;
         };
-        left.map_or(pool.scale_down.budget.saturating_sub(counted), |left| {
-            left.machines
-        })
+        let counted = match pool.disruption.budgets.is_empty() {
+            true => count.under_way,
+            false => count.forced,
+        };
+        let otherwise = pool.scale_down.budget.saturating_sub(counted);
+        count.left(reason).map_or(otherwise, |left| left.machines)
     }
 
     /// Whether one more removal, of this machine, may begin.
@@ -66,26 +70,17 @@ impl Budgets {
         is_free || self.left(&row.claim.spec.pool, pool, reason) > 0
     }
 
-    /// Which of `disruption.budgets` limits removals for this reason most. `None`: the pool has none.
-    pub(in crate::planning) fn why(
-        &self,
-        name: &PoolName,
-        pool: &PoolFacts,
-        reason: RemovalReason,
-    ) -> Option<Hold> {
-        let reason = reason.disruption()?;
-        let left = pool
-            .disruption
-            .left(reason, self.now, self.count(name).going)?;
-        Some(Hold::Budget(BudgetWhy {
-            pool: name.clone(),
-            reason,
-            by: left.by,
-        }))
-    }
-
-    fn count(&self, pool: &PoolName) -> Count {
-        self.by_pool.get(pool).copied().unwrap_or_default()
+    /// Which budget allows no more.
+    pub(in crate::planning) fn why(&self, name: &PoolName, reason: RemovalReason) -> Kept {
+        let left = self.by_pool.get(name).and_then(|count| count.left(reason));
+        let why = left
+            .zip(reason.disruption())
+            .map(|(left, reason)| BudgetWhy {
+                pool: name.clone(),
+                reason,
+                by: left.by,
+            });
+        why.map_or(Kept::Budget, |why| Kept::Held(Hold::Budget(why)))
     }
 
     /// One begins.
@@ -120,14 +115,21 @@ impl ClaimState<'_> {
 impl Planning<'_> {
     /// As of now.
     pub(in crate::planning) fn budgets(&self) -> Budgets {
-        let replaced = self.replaced();
         let mut by_pool: BTreeMap<PoolName, Count> = BTreeMap::new();
         for row in &self.rows {
-            let count = by_pool.entry(row.claim.spec.pool.clone()).or_default();
+            let pool = &row.claim.spec.pool;
+            let count = by_pool.entry(pool.clone()).or_insert_with(|| {
+                let times = self.tick.pool_times.get(pool);
+                Count {
+                    shares: times.map(|it| it.shares.clone()).unwrap_or_default(),
+                    ..Count::default()
+                }
+            });
             let is_under_way = row.is_under_way();
-            // It has begun when its replacement's claim exists.
-            let has_begun =
-                is_under_way || replaced.contains(row.name) && row.stage != Stage::Leaving;
+            // It has begun when its replacement's claim exists, or is about to.
+            let is_ordered = matches!(row.replacing, Some(Replacing::Ordered));
+            let has_replacement = row.has_successor || is_ordered;
+            let has_begun = is_under_way || has_replacement && row.stage != Stage::Leaving;
             // A removal whose reason nobody has written down is one that kproxide has chosen.
             let is_limited = row.goes_for().is_none_or(|it| it.disruption().is_some());
             count.under_way += u32::from(is_under_way);
@@ -141,23 +143,6 @@ impl Planning<'_> {
                 count.going.out += u32::from(is_out);
             }
         }
-        Budgets {
-            now: self.tick.now,
-            by_pool,
-        }
-    }
-
-    pub(in crate::planning) fn has_replacement(&self, index: usize) -> bool {
-        self.replaced().contains(self.rows[index].name)
-    }
-
-    /// Machines that have a replacement, on its way or in service.
-    fn replaced(&self) -> BTreeSet<&ClaimName> {
-        let rows = self.rows.iter().filter(|row| {
-            matches!(row.stage, Stage::Coming | Stage::InService)
-                && row.claim.deleting_since.is_none()
-        });
-        rows.filter_map(|row| row.claim.spec.replaces.as_ref())
-            .collect()
+        Budgets { by_pool }
     }
 }

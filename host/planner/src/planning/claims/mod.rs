@@ -3,7 +3,6 @@
 pub(in crate::planning) mod breaker;
 pub(in crate::planning) mod budgets;
 pub(in crate::planning) mod drain_backoff;
-pub(in crate::planning) mod emptying;
 pub(in crate::planning) mod failed_machines;
 pub(in crate::planning) mod finalizers;
 pub(in crate::planning) mod may_remove;

@@ -2,20 +2,30 @@
 //! many machines the pool keeps, and how much room.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::facts::{Closed, DisruptionReason, PoolFacts, RemovalReason, are_open, next_start};
+use crate::facts::{
+    Closed, DisruptionReason, PoolFacts, RemovalReason, Share, next_start, open_until,
+};
 use crate::ids::PoolName;
 use crate::kubernetes::resources::Resources;
 use crate::planning::{Planning, Tick};
 use crate::reasons::on_hold::{Hold, WindowWhy};
 use crate::time::later;
 
+/// The active budgets of a pool, by what they limit.
+pub(super) type Shares = BTreeMap<DisruptionReason, Vec<Share>>;
+
 /// Of one pool, now.
 pub(in crate::planning) struct PoolTimes {
     closed: BTreeMap<DisruptionReason, Closed>,
     is_unreadable: bool,
+    /// The active budgets for each reason. Empty: the pool has none.
+    pub(super) shares: Arc<Shares>,
+    /// Until when windows for a reason are open without a break, as far as somebody has asked.
+    open_until: BTreeMap<DisruptionReason, Timestamp>,
     /// No machine for pods until then.
     pub(in crate::planning) no_launches: Option<Closed>,
     least: u32,
@@ -26,7 +36,11 @@ impl PoolTimes {
     fn of(pool: &PoolFacts, now: Timestamp) -> Self {
         let reasons = DisruptionReason::ALL.into_iter();
         let closed = reasons.filter_map(|it| Some((it, pool.disruption.closed_until(it, now)?)));
+        let reasons = DisruptionReason::ALL.into_iter();
+        let shares = reasons.map(|it| (it, pool.disruption.shares(it, now)));
         Self {
+            shares: Arc::new(shares.collect()),
+            open_until: BTreeMap::new(),
             closed: closed.collect(),
             is_unreadable: pool.times().any(|(_, when)| when.problem().is_some()),
             no_launches: pool.scale_up.closed_until(now),
@@ -91,28 +105,31 @@ impl Planning<'_> {
 
     /// Why no replacement may be ordered that takes so long to come: it would not be in service before the windows close.
     pub(in crate::planning) fn comes_too_late(
-        &self,
+        &mut self,
         name: &PoolName,
         reason: RemovalReason,
         needs: SignedDuration,
     ) -> Option<Hold> {
         let reason = reason.disruption()?;
-        let windows = self
-            .tick
-            .world
-            .pools()
-            .get(name)?
-            .disruption
-            .windows_for(reason);
-        let now = self.tick.now;
-        if windows.clone().next().is_none() || are_open(windows.clone(), now, later(now, needs)) {
-            return None;
-        }
-        Some(Hold::Window(WindowWhy {
-            pool: name.clone(),
-            reason,
-            opens: next_start(windows, now),
-            needs: Some(needs),
-        }))
+        let (world, now) = (self.tick.world, self.tick.now);
+        let windows = world.pools().get(name)?.disruption.windows_for(reason);
+        windows.clone().next()?;
+        let times = self.tick.pool_times.get_mut(name)?;
+        let until = times.open_until.entry(reason).or_insert_with(|| {
+            let longest = world.classes().values().map(|class| class.comes_within());
+            open_until(
+                windows.clone(),
+                now,
+                later(now, longest.max().unwrap_or(needs)),
+            )
+        });
+        (*until < later(now, needs)).then(|| {
+            Hold::Window(WindowWhy {
+                pool: name.clone(),
+                reason,
+                opens: next_start(windows, now),
+                needs: Some(needs),
+            })
+        })
     }
 }

@@ -4,7 +4,7 @@
 //! Decides the removals that need no choice: those that have begun, claims that a user deleted, machines that are lost
 //! or broken, and requested replacements. `scale_down` chooses among Nodes that are merely unneeded.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::SignedDuration;
 
@@ -18,12 +18,11 @@ use crate::kubernetes::taints;
 use crate::plan::report::Severity;
 use crate::plan::{RemovalReason, Verdict};
 use crate::planning::claims::drain_backoff::{claimant, rests};
-use crate::planning::claims::emptying::must_leave;
 use crate::planning::claims::failed_machines::is_kept;
 use crate::planning::claims::may_remove::{Removal, is_paused, may_remove, may_touch};
 use crate::planning::pods::returning_pods::returned_and_stays;
 use crate::planning::{Planning, Tick};
-use crate::reasons::kept::{GiveUp, Replacing};
+use crate::reasons::kept::{GiveUp, Kept, Replacing};
 use crate::reasons::on_hold::Hold;
 use crate::time::later;
 use crate::world::{NodeView, World};
@@ -46,7 +45,9 @@ pub(in crate::planning) struct ClaimState<'w> {
     /// What it waits for.
     pub(in crate::planning) replacing: Option<Replacing>,
     /// Its replacement is not begun: no window is open for that, or a budget is used up. It may go for another reason.
-    pub(in crate::planning) postponed: Option<Hold>,
+    pub(in crate::planning) postponed: Option<Kept>,
+    /// A replacement is on its way, or has been in service for a short time.
+    pub(in crate::planning) has_successor: bool,
     /// Its removal is recorded in the claim, or this plan records it.
     has_begun: bool,
     /// Its removal takes no place in the pool's budget.
@@ -113,11 +114,32 @@ impl Planning<'_> {
             }
             self.rows.push(row);
         }
+        self.find_successors();
         self.repair_and_replace();
         for index in 0..self.rows.len() {
             self.guard(index);
         }
         self.count_decided();
+    }
+
+    fn find_successors(&mut self) {
+        let claims = self.tick.world.claims();
+        let mut replaced = BTreeSet::new();
+        for row in &self.rows {
+            let old = row.claim.spec.replaces.as_ref();
+            let Some((name, old)) = old.and_then(|old| claims.get_key_value(old)) else {
+                continue;
+            };
+            let pool = self.tick.world.pools().get(&old.spec.pool);
+            let expire_after = pool.and_then(|pool| pool.expire_after);
+            let is_over = |end| self.tick.reached(end);
+            if row.claim.succeeds(old, expire_after, is_over) {
+                replaced.insert(name);
+            }
+        }
+        for row in &mut self.rows {
+            row.has_successor = replaced.contains(row.name);
+        }
     }
 
     /// Machines that are lost, or whose pool is being deleted, within each pool's budget. Those that are broken, too old, or
@@ -212,7 +234,6 @@ impl Planning<'_> {
         removing: Option<RemovalReason>,
     ) -> Option<Hold> {
         let world = self.tick.world;
-        let has_replacement = self.has_replacement(index);
         let row = &self.rows[index];
         let cluster = &row.claim.spec.cluster;
         row.own_hold(world, removing.is_some()).or_else(|| {
@@ -222,7 +243,7 @@ impl Planning<'_> {
                         reason,
                         claim: Some(row.claim),
                         has_begun: row.claim.status.phase > Phase::Initialized,
-                        has_replacement,
+                        has_replacement: row.has_successor,
                         cluster,
                         pool: Some(&row.claim.spec.pool),
                         node: row.node,
@@ -371,6 +392,7 @@ fn judge<'w>(
         outgoing: None,
         replacing: None,
         postponed: None,
+        has_successor: false,
         has_begun: world.removal_has_begun(name, claim),
         gave_place_back: free_at.is_some_and(|moment| tick.reached(moment)),
     };
@@ -556,6 +578,13 @@ fn why_node_is_missing(world: &World, claim: &ClaimFacts) -> RemovalReason {
 fn is_lost(world: &World, claim: &ClaimFacts) -> bool {
     let inventory = world.inventories().get(&claim.spec.cluster);
     inventory.is_some_and(|inventory| GuestHint::of(claim, inventory) == GuestHint::Absent)
+}
+
+/// It has to leave the server on which its VM is now.
+fn must_leave(tick: &mut Tick<'_>, claim: &ClaimFacts) -> bool {
+    let cluster = &claim.spec.cluster;
+    let from = tick.world.empties_from(cluster, claim.hypervisor());
+    from.is_some_and(|from| tick.reached(from))
 }
 
 /// Claim or Node carry `kproxide.dev/do-not-disrupt`, or the Node Karpenter's.

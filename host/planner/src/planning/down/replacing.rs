@@ -25,7 +25,7 @@ use crate::planning::up::packing::{self, Demand, Packing, weight};
 use crate::planning::up::pools::{self, Offer};
 use crate::planning::up::scale_up::{Purpose, Wanted, never_fits};
 use crate::planning::up::snapshot::Moves;
-use crate::reasons::kept::{Replacing, Stuck};
+use crate::reasons::kept::{Kept, Replacing, Stuck};
 use crate::reasons::on_hold::Hold;
 use crate::world::{Id, PodView};
 
@@ -134,9 +134,7 @@ impl<'w> Planning<'w> {
         // Those that have a replacement keep their turn.
         let mut outgoing: Vec<_> = outgoing
             .map(|(reason, index)| {
-                let has_none = [Stage::InService, Stage::Coming]
-                    .into_iter()
-                    .all(|stage| self.replacements(index, stage).is_empty());
+                let has_none = !self.rows[index].has_successor;
                 (has_none, std::cmp::Reverse(reason), index)
             })
             .collect();
@@ -152,16 +150,17 @@ impl<'w> Planning<'w> {
                 continue;
             }
             // Budgets of `disruption` count it from when its replacement's claim exists.
-            let why = budgets.why(&row.claim.spec.pool, pool, reason);
-            let is_counted = why.is_some() && !has_none;
+            let is_limited = reason.disruption().is_some() && !pool.disruption.budgets.is_empty();
+            let is_counted = is_limited && !has_none;
             if !is_counted && !budgets.allow(row, pool, reason) {
-                self.rows[index].postponed = why;
+                let why = budgets.why(&row.claim.spec.pool, reason);
+                self.rows[index].postponed = Some(why);
                 continue;
             }
             match self.hold_on(index, Some(reason)) {
                 None => {}
                 Some(hold @ (Hold::Window(_) | Hold::TimesUnreadable(_))) => {
-                    self.rows[index].postponed = Some(hold);
+                    self.rows[index].postponed = Some(Kept::Held(hold));
                     continue;
                 }
                 Some(hold) => {
@@ -211,7 +210,7 @@ impl<'w> Planning<'w> {
             Ok(()) => Next::Wait(Replacing::Ordered, true),
             Err(NotMade::TooLate(hold)) => {
                 self.remain(index, moves);
-                self.rows[index].postponed = Some(hold);
+                self.rows[index].postponed = Some(Kept::Held(hold));
                 Next::Later
             }
             Err(NotMade::NoRoom {
@@ -340,7 +339,7 @@ impl<'w> Planning<'w> {
         let others = (0..self.pools.len())
             .filter(|pool| matches!(lacking, Lacking::Pods(_)) && Some(*pool) != own);
         let mut pools: Vec<usize> = own.into_iter().chain(others).collect();
-        if !self.has_replacement(index) {
+        if !self.rows[index].has_successor {
             let mut too_late = None;
             pools.retain(|pool| {
                 let late = self.too_late(index, reason, *pool);
@@ -395,7 +394,7 @@ impl<'w> Planning<'w> {
         Err(NotMade::Other(first.unwrap_or(nothing)))
     }
 
-    fn too_late(&self, index: usize, reason: RemovalReason, pool: usize) -> Option<Hold> {
+    fn too_late(&mut self, index: usize, reason: RemovalReason, pool: usize) -> Option<Hold> {
         let class = self.pools[pool].class.as_ref().ok()?;
         let pool = &self.rows[index].claim.spec.pool;
         self.comes_too_late(pool, reason, class.comes_within())

@@ -95,7 +95,7 @@ impl<'w> Planning<'w> {
             match why.or_else(|| self.why_not_yet(index, &node, stable_at)) {
                 Some(reason) => {
                     let postponed = self.rows[index].postponed.clone();
-                    let reason = postponed.map_or(reason, Kept::Held);
+                    let reason = postponed.unwrap_or(reason);
                     self.scale_down.kept.insert(index, reason);
                 }
                 None => {
@@ -244,8 +244,10 @@ impl<'w> Planning<'w> {
             return 0;
         };
         let name = &row.claim.spec.pool;
-        let spare = self.serving(name).saturating_sub(self.least(name));
-        budgets.left(name, pool, reason_of(&node)).min(spare)
+        match budgets.left(name, pool, reason_of(&node)) {
+            0 => 0,
+            left => left.min(self.serving(name).saturating_sub(self.least(name))),
+        }
     }
 
     fn why_none_left(&self, row: usize, budgets: &Budgets) -> Kept {
@@ -255,9 +257,7 @@ impl<'w> Planning<'w> {
         };
         let (name, reason) = (&row.claim.spec.pool, reason_of(&node));
         match budgets.left(name, pool, reason) {
-            0 => budgets
-                .why(name, pool, reason)
-                .map_or(Kept::Budget, Kept::Held),
+            0 => budgets.why(name, reason),
             _ => self.at_least(name),
         }
     }

@@ -151,6 +151,54 @@ fn a_replacement_counts_from_when_its_claim_exists() {
     assert_eq!(removed(&scene.plan()), [] as [&str; 0]);
 }
 
+#[test]
+fn what_is_ordered_takes_its_part_in_the_same_tick() {
+    let mut scene = empty(2);
+    scene.machine("old", "beta");
+    let mut there = spec("cpu=1500m");
+    there.node_selector = [(crate::keys::ZONE.to_owned(), "beta".to_owned())].into();
+    scene.running("web", 2, "old", there);
+    scene.claim("old").replace = true;
+    for (most, goes) in [(1, 0), (2, 1), (3, 2)] {
+        scene.workers().disruption.budgets = vec![budget(Share::Nodes(most), &[])];
+        let plan = scene.plan();
+        check_sound(&plan);
+        assert_eq!((names(&plan), removed(&plan).len()), (vec!["old"], goes));
+    }
+}
+
+#[test]
+fn a_machine_that_was_kept_after_all_takes_no_part_an_hour_later() {
+    let mut scene = empty(2);
+    scene
+        .machine("old", "beta")
+        .successor("new", "gamma", "old");
+    for name in ["old", "new"] {
+        scene.running(name, 2, name, spec("cpu=1500m"));
+    }
+    scene.workers().disruption.budgets = vec![budget(Share::Nodes(1), &[])];
+    let in_service = |scene: &mut Scene, since: i64| {
+        let conditions = &mut scene.claim("new").status.conditions;
+        *conditions = vec![condition(Condition::Initialized, at(since))];
+    };
+    for (since, goes) in [(NOW - 3599, 0), (NOW - 3600, 1)] {
+        in_service(&mut scene, since);
+        let plan = scene.plan();
+        check_sound(&plan);
+        assert_eq!(removed(&plan).len(), goes);
+        assert_eq!(plan.wake_at == Some(at(NOW + 1)), goes == 0);
+    }
+    // It is to go by its age, as it was when the new one was made.
+    scene.claim("old").created = at(NOW - 90_000);
+    scene.claim("new").created = at(NOW - 3600);
+    for (days, goes) in [(1, "old"), (2, "a")] {
+        scene.workers().expire_after = Some(Period::minutes(days * 1440));
+        let plan = scene.plan();
+        check_sound(&plan);
+        assert_eq!(removed(&plan), [goes], "{days}");
+    }
+}
+
 /// With budgets, `scaleDown.budget` is for repairs: one Node that is not Ready does not stop its own.
 #[test]
 fn a_broken_machine_is_repaired_whatever_the_budgets_say() {

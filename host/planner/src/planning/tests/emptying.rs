@@ -53,6 +53,9 @@ fn a_server_that_is_to_be_emptied_gets_no_machine_and_loses_its_own_one_after_th
         plan.launches[0].reason,
         "it replaces NodeClaim a: its server is to be emptied"
     );
+    let waits =
+        "as many removals of its pool are under way as its budget allows (scaleDown.budget)";
+    assert_eq!(kept(&plan, "b").unwrap(), waits);
     scene.workers().scale_down.budget = 3;
     let plan = scene.plan();
     check_sound(&plan);

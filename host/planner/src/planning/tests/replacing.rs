@@ -28,11 +28,11 @@ fn replaced(plan: &Plan) -> Vec<&str> {
 /// The new machine `new` of `old`, on its way or in service.
 fn replacement(scene: &mut Scene, new: &str, old: &str, phase: Phase) {
     if phase == Phase::Initialized {
-        scene.machine(new, "gamma");
+        scene.successor(new, "gamma", old);
     } else {
         scene.coming_machine(new, "gamma", phase);
+        scene.claim(new).spec.replaces = Some(old.into());
     }
-    scene.claim(new).spec.replaces = Some(old.into());
 }
 
 fn told(plan: &Plan, claim: &str) -> String {

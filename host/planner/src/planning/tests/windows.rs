@@ -97,11 +97,11 @@ fn a_removal_has_begun_with_its_replacements_claim_and_goes_to_its_end() {
     scene.workers().disruption.windows = vec![closed];
     for (phase, goes) in [(Phase::Launching, false), (Phase::Initialized, true)] {
         let mut scene = scene.clone();
-        match goes {
-            true => scene.machine("new", "gamma"),
-            false => scene.coming_machine("new", "gamma", phase),
-        };
+        scene.coming_machine("new", "gamma", phase);
         scene.claim("new").spec.replaces = Some("b".into());
+        if goes {
+            scene.successor("new", "gamma", "b");
+        }
         let plan = scene.plan();
         check_sound(&plan);
         assert_eq!(replaced(&plan), [] as [&str; 0], "{phase:?}");

@@ -7,7 +7,7 @@ use super::packing::BYTES_PER_MILLI_CORE;
 use crate::facts::{ClassFacts, EntryState, InstanceType, LedgerEntry, PodSpec, PoolFacts};
 use crate::guard::loops;
 use crate::ids::{Digest, PoolName};
-use crate::kubernetes::selector::{RequirementText, unmet};
+use crate::kubernetes::selector::unmet;
 use crate::ledger::{self, Usage};
 use crate::plan::question::{Decoration, Machine, Size};
 use crate::plan::report::{Limit, Unusable, Why};
@@ -471,7 +471,7 @@ impl<'w> Planning<'w> {
         let required = &pool.facts.requirements;
         let sites = sites.into_iter().zip(&profiles).map(|(site, profile)| {
             match unmet(required, &profile.labels) {
-                Some(unmet) => Err(Refusal::Requirement(RequirementText(unmet).to_string())),
+                Some(unmet) => Err(Refusal::Requirement(unmet.clone())),
                 None => site,
             }
         });

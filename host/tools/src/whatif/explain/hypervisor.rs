@@ -88,7 +88,7 @@ impl About<'_> {
         let memory = |bytes: u64| amount_text("memory", i64::try_from(bytes).unwrap_or(i64::MAX));
         explanation.rule("online", facts.online.to_string());
         explanation.rule("maintenance", facts.maintenance.to_string());
-        let machines = emptying(self.world, &id.cluster, &id.name, facts);
+        let machines = emptying(self.world, &id.cluster, &id.name, self.now);
         if let Some(machines) = &machines {
             explanation.rule("drained", machines.is_empty().to_string());
         }
