@@ -175,8 +175,9 @@ program knows (program.yaml).
 {{- range $name, $class := .Values.nodeClasses -}}
 {{- $at := printf "nodeClasses.%s" $name -}}
 {{- $class = $class | default dict -}}
-{{- if not (($class.spec).template).name -}}
-{{- $problems = append $problems (printf "%s.spec.template.name: the name of the VM template to clone" $at) -}}
+{{- $template := ($class.spec).template | default dict -}}
+{{- if not (or $template.name $template.tags) -}}
+{{- $problems = append $problems (printf "%s.spec.template.name: the name of the VM template to clone, or its tags in spec.template.tags" $at) -}}
 {{- end -}}
 {{- if and ($class.joinScript).existingSecret ($class.joinScript).command -}}
 {{- $problems = append $problems (printf "%s.joinScript: either existingSecret or command, not both" $at) -}}

@@ -10,7 +10,9 @@ use std::time::Duration;
 use details::Details;
 use futures::future::join_all;
 use futures::join;
-use kproxide_planner::facts::{Delta, HypervisorFacts, InventoryFacts, TemplateFacts, Trouble};
+use kproxide_planner::facts::{
+    Delta, HypervisorFacts, InventoryFacts, TemplateChoice, TemplateFacts, Trouble,
+};
 use kproxide_planner::ids::{ClusterName, HypervisorId};
 use tokio::time::{Instant, timeout};
 pub use wanted::{Lacking, Wanted, wanted};
@@ -54,7 +56,7 @@ const EXCESS_TOLD_MAX: usize = 5;
 const REBUILD: Duration = Duration::from_secs(30);
 
 /// The templates under each name that a class wants.
-pub(crate) type Lookups = BTreeMap<Arc<str>, Vec<TemplateFacts>>;
+pub(crate) type Lookups = BTreeMap<TemplateChoice, Vec<TemplateFacts>>;
 
 /// Builds the client of a cluster: over HTTPS in production, over the simulator's service in simulation.
 pub type Connect =
@@ -464,19 +466,19 @@ fn in_words(excess: &[Excess]) -> String {
 async fn read_templates(
     client: &Client,
     inventory: &Inventory,
-    wanted: &BTreeSet<(Arc<str>, bool)>,
+    wanted: &BTreeSet<(TemplateChoice, bool)>,
 ) -> Lookups {
-    let found = join_all(wanted.iter().map(|(name, local)| async {
+    let found = join_all(wanted.iter().map(|(choice, local)| async {
         let placement = if *local {
             Placement::Local
         } else {
             Placement::Shared
         };
         (
-            name.clone(),
+            choice.clone(),
             template_facts(
                 inventory,
-                client.templates(inventory, name, placement).await,
+                client.templates(inventory, choice, placement).await,
             ),
         )
     }));

@@ -1,12 +1,11 @@
 //! What Proxmox says, in the planner's words.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use jiff::Timestamp;
 use kproxide_planner::facts::{
     Drive, GuestFacts, GuestStatus as Status, HypervisorFacts, InventoryFacts, StorageFacts,
-    TemplateDisk, TemplateFacts,
+    TemplateChoice, TemplateDisk, TemplateFacts,
 };
 use kproxide_planner::ids::Vmid;
 use sha2::{Digest as _, Sha256};
@@ -22,7 +21,7 @@ use kproxide_common::hex::hex;
 /// The facts of one inventory; `templates` are those that classes name, by name.
 pub fn inventory_facts(
     inventory: &Inventory,
-    templates: BTreeMap<Arc<str>, Vec<TemplateFacts>>,
+    templates: BTreeMap<TemplateChoice, Vec<TemplateFacts>>,
     taken_at: Timestamp,
 ) -> InventoryFacts {
     let hypervisors = inventory

@@ -1,6 +1,9 @@
-//! Templates: which VMs of a name there are to clone. Which of them is cloned for a hypervisor, and how, is the planner's decision.
+//! Templates: which VMs of a name, with tags or of a VMID there are to clone. Which of them is cloned for a hypervisor, and how, is the planner's decision.
+
+use std::fmt;
 
 use futures::future::join_all;
+use kproxide_planner::facts::TemplateChoice;
 use tokio::time::timeout;
 
 use super::client::Client;
@@ -36,11 +39,9 @@ pub enum Placement {
     Local,
 }
 
-/// The templates of one name.
+/// The templates of one choice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Templates {
-    /// The name looked for.
-    pub name: String,
     /// One if shared, else at most one per hypervisor; by hypervisor.
     pub templates: Vec<Template>,
 }
@@ -59,59 +60,77 @@ pub struct Template {
 /// No usable template.
 #[derive(Debug, thiserror::Error)]
 pub enum TemplateError {
-    /// Nothing of that name.
+    /// There is none.
     #[error(
-        "template {name:?} does not exist in this Proxmox cluster: correct `template.name`, or give the token VM.Audit on it (`pveum acl modify /vms/VMID …`), without which it cannot be seen"
+        "template {} does not exist in this Proxmox cluster: correct `{}`, or give the token VM.Audit and VM.Clone on it (`pveum acl modify /vms/VMID …`), without which it cannot be seen",
+        Quoted(choice), choice.field()
     )]
     Missing {
-        /// The name looked for.
-        name: String,
+        /// What was looked for.
+        choice: TemplateChoice,
     },
-    /// A VM of that name that was never converted.
+    /// Such a VM was never converted.
     #[error(
-        "VM {vmid} on {hypervisor} is named {name:?} but is not a template: convert it with `qm template {vmid}`, or correct `template.name`"
+        "VM {vmid} on {hypervisor} is {} but is not a template: convert it with `qm template {vmid}`, or correct `{}`",
+        match choice { TemplateChoice::Name(name) => format!("named {name:?}"), other => format!("one {other}") },
+        choice.field()
     )]
     NotATemplate {
-        /// The name looked for.
-        name: String,
-        /// The VM of that name.
+        /// What was looked for.
+        choice: TemplateChoice,
+        /// The VM.
         vmid: u32,
         /// Where it is.
         hypervisor: String,
     },
     /// Several, and no way to tell which is meant.
     #[error(
-        "template {name:?} is ambiguous: VMs {} have this name; rename all but one{}",
+        "template {} is ambiguous: VMs {} {}{}",
+        Quoted(choice),
         .vmids.iter().map(u32::to_string).collect::<Vec<_>>().join(", "),
+        match choice { TemplateChoice::Name(_) => "have this name; rename all but one", _ => "match; take a tag off all but one" },
         .hypervisor.as_ref().map(|name| format!(" on hypervisor {name}")).unwrap_or_else(|| ", or set `template.placement: local` if there is one per hypervisor".to_owned())
     )]
     Ambiguous {
-        /// The name looked for.
-        name: String,
-        /// Those that have it.
+        /// What was looked for.
+        choice: TemplateChoice,
+        /// Those that match.
         vmids: Vec<u32>,
         /// Where there is more than one, if there may be one per hypervisor.
         hypervisor: Option<String>,
     },
     /// The one template is on a hypervisor that does not answer.
     #[error(
-        "template {name:?} is on {hypervisor}, which does not answer; with `template.placement: local` and a template on each hypervisor, kproxide needs no other one"
+        "template {} is on {hypervisor}, which does not answer; with `template.placement: local` and a template on each hypervisor, kproxide needs no other one",
+        Quoted(choice)
     )]
     Silent {
-        /// The name looked for.
-        name: String,
+        /// What was looked for.
+        choice: TemplateChoice,
         /// Where the template is.
         hypervisor: String,
     },
     /// Proxmox could not be asked.
-    #[error("template {name:?} cannot be read")]
+    #[error("template {} cannot be read", Quoted(choice))]
     Unreadable {
-        /// The name looked for.
-        name: String,
+        /// What was looked for.
+        choice: TemplateChoice,
         /// Why.
         #[source]
         source: Error,
     },
+}
+
+/// A name, or what else tells the template.
+struct Quoted<'a>(&'a TemplateChoice);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            TemplateChoice::Name(name) => write!(f, "{name:?}"),
+            other => other.fmt(f),
+        }
+    }
 }
 
 impl TemplateError {
@@ -128,19 +147,19 @@ impl TemplateError {
 }
 
 impl Client {
-    /// Finds the templates of a name and reads their configurations.
+    /// Finds the templates and reads their configurations.
     ///
     /// # Errors
     /// See [`TemplateError`].
     pub async fn templates(
         &self,
         inventory: &Inventory,
-        name: &str,
+        choice: &TemplateChoice,
         placement: Placement,
     ) -> Result<Templates, TemplateError> {
-        let chosen = match choose(inventory, name, placement) {
+        let chosen = match choose(inventory, choice, placement) {
             Err(TemplateError::NotATemplate {
-                name,
+                choice,
                 vmid,
                 hypervisor,
             }) => {
@@ -154,11 +173,10 @@ impl Client {
                     |it: &Template| it.config.raw.get("template").is_some_and(|it| it == "1");
                 return match read.filter(flag) {
                     Some(template) => Ok(Templates {
-                        name,
                         templates: vec![template],
                     }),
                     None => Err(TemplateError::NotATemplate {
-                        name,
+                        choice,
                         vmid,
                         hypervisor,
                     }),
@@ -169,23 +187,20 @@ impl Client {
         let read = chosen.iter().map(|guest| self.template(inventory, guest));
         let mut templates = Vec::new();
         for (guest, read) in chosen.iter().zip(join_all(read).await) {
-            let name = name.to_owned();
+            let choice = choice.clone();
             match (read, placement) {
                 (Ok(Some(template)), _) => templates.push(template),
                 // One silent hypervisor must not hide the templates of the others.
                 (Ok(None), Placement::Local) => {}
                 (Ok(None), Placement::Shared) => {
                     let hypervisor = guest.hypervisor.clone();
-                    return Err(TemplateError::Silent { name, hypervisor });
+                    return Err(TemplateError::Silent { choice, hypervisor });
                 }
-                (Err(source), _) => return Err(TemplateError::Unreadable { name, source }),
+                (Err(source), _) => return Err(TemplateError::Unreadable { choice, source }),
             }
         }
         templates.sort_by(|a, b| a.hypervisor.cmp(&b.hypervisor));
-        Ok(Templates {
-            name: name.to_owned(),
-            templates,
-        })
+        Ok(Templates { templates })
     }
 
     /// One of them, read; none if its hypervisor does not answer.
@@ -223,36 +238,47 @@ fn is_online(inventory: &Inventory, guest: &Guest) -> bool {
         .is_some_and(|hypervisor| hypervisor.online)
 }
 
+fn is_meant(guest: &Guest, choice: &TemplateChoice) -> bool {
+    match choice {
+        TemplateChoice::Name(name) => guest.name.as_deref() == Some(&**name),
+        TemplateChoice::Tags(tags) => tags
+            .iter()
+            .all(|tag| guest.tags.iter().any(|it| **it == **tag)),
+        TemplateChoice::Vmid(vmid) => guest.vmid == vmid.0,
+    }
+}
+
 fn choose<'a>(
     inventory: &'a Inventory,
-    name: &str,
+    choice: &TemplateChoice,
     placement: Placement,
 ) -> Result<Vec<&'a Guest>, TemplateError> {
-    let named: Vec<&Guest> = inventory
+    let meant: Vec<&Guest> = inventory
         .guests
         .iter()
-        .filter(|guest| guest.kind == GuestKind::Qemu && guest.name.as_deref() == Some(name))
+        .filter(|guest| guest.kind == GuestKind::Qemu && is_meant(guest, choice))
         .collect();
     // Without the flag it is a VM and not a template. Proxmox would copy it in full, running or not.
-    let templates: Vec<&Guest> = named
+    let templates: Vec<&Guest> = meant
         .iter()
         .copied()
         .filter(|guest| guest.template)
         .collect();
     let Some(first) = templates.first() else {
-        return Err(match named.first() {
+        // Tags are for people, who give them to other VMs too.
+        let is_sure = !matches!(choice, TemplateChoice::Tags(_));
+        let choice = choice.clone();
+        return Err(match meant.first().filter(|_| is_sure) {
             Some(vm) => TemplateError::NotATemplate {
-                name: name.to_owned(),
+                choice,
                 vmid: vm.vmid,
                 hypervisor: vm.hypervisor.clone(),
             },
-            None => TemplateError::Missing {
-                name: name.to_owned(),
-            },
+            None => TemplateError::Missing { choice },
         });
     };
     let ambiguous = |same: Vec<&Guest>, hypervisor: Option<String>| TemplateError::Ambiguous {
-        name: name.to_owned(),
+        choice: choice.clone(),
         vmids: same.iter().map(|guest| guest.vmid).collect(),
         hypervisor,
     };

@@ -102,13 +102,19 @@ pub(super) fn ready_of(name: &ClassName, facts: &ClassFacts, sight: &Sight<'_>) 
             None => Finding::ok(group, object(), places(facts, world, &clusters)),
         };
     }
-    let template = &facts.template.name;
-    let is_named = |cluster: &&ClusterName| {
-        let inventory = world.inventories().get(*cluster);
+    // Tags and VMIDs were looked for with the templates.
+    let lacks = |cluster: &&&ClusterName| {
+        let template = facts.template_in(cluster);
+        let inventory = world.inventories().get(**cluster);
         let mut guests = inventory.into_iter().flat_map(|it| it.guests.values());
-        guests.any(|guest| guest.name.as_ref() == Some(template))
+        let name = template.name();
+        name.is_some_and(|name| !guests.any(|guest| guest.name.as_ref() == Some(name)))
     };
-    if !clusters.iter().any(is_named) {
+    if let Some(first) = clusters
+        .first()
+        .filter(|_| clusters.iter().all(|it| lacks(&it)))
+    {
+        let template = facts.template_in(first);
         let names: Vec<&str> = clusters.iter().map(|name| name.as_str()).collect();
         return not_ready(
             &reasons::TEMPLATE_MISSING,
@@ -125,11 +131,8 @@ pub(super) fn ready_of(name: &ClassName, facts: &ClassFacts, sight: &Sight<'_>) 
         );
     }
     // A VM of that name that is no template is on no server's list of templates.
-    let inventories = clusters
-        .iter()
-        .filter_map(|name| world.inventories().get(*name));
-    let templates = inventories.filter_map(|it| it.templates.get(template));
-    let mut unreadable = templates.flatten().filter(|it| it.vmid.0 == 0);
+    let templates = clusters.iter().flat_map(|it| world.templates(facts, it));
+    let mut unreadable = templates.filter(|it| it.vmid.0 == 0);
     if let Some(template) = unreadable.find(|it| it.problem.is_some()) {
         let problem = template.problem.clone().unwrap_or_default();
         let finding = not_ready(&reasons::TEMPLATE_UNUSABLE, problem);
@@ -184,7 +187,10 @@ pub(super) fn ready_of(name: &ClassName, facts: &ClassFacts, sight: &Sight<'_>) 
             },
             ..not_ready(
                 &reasons::CLONE_IMPOSSIBLE,
-                format!("template {template} can be cloned on no server. {message}"),
+                format!(
+                    "template {} can be cloned on no server. {message}",
+                    choices(facts, &clusters)
+                ),
             )
         },
     }
@@ -207,13 +213,19 @@ fn going(name: &ClassName, world: &World) -> String {
     )
 }
 
+/// What tells its template, which may be another in each cluster.
+fn choices(facts: &ClassFacts, clusters: &[&ClusterName]) -> String {
+    let choices = clusters.iter().map(|it| facts.template_in(it).to_string());
+    let choices: BTreeSet<String> = choices.collect();
+    let choices: Vec<&str> = choices.iter().map(String::as_str).collect();
+    choices.join(" or ")
+}
+
 /// On which servers its template is.
 fn places(facts: &ClassFacts, world: &World, clusters: &[&ClusterName]) -> String {
     let mut servers: Vec<&str> = Vec::new();
     for cluster in clusters {
-        let inventory = world.inventories().get(*cluster);
-        let templates = inventory.and_then(|it| it.templates.get(&facts.template.name));
-        let whole = templates.into_iter().flatten();
+        let whole = world.templates(facts, cluster).iter();
         let whole = whole.filter(|template| template.problem.is_none());
         servers.extend(whole.map(|template| &*template.hypervisor));
     }
@@ -221,7 +233,7 @@ fn places(facts: &ClassFacts, world: &World, clusters: &[&ClusterName]) -> Strin
     servers.dedup();
     format!(
         "template {} is on {}",
-        facts.template.name,
+        choices(facts, clusters),
         servers.join(", ")
     )
 }

@@ -122,9 +122,7 @@ fn sizes(all: &[Offer<'_>]) -> Vec<Finding> {
 fn no_cloud_init(world: &World) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (name, class) in world.classes() {
-        let inventories = world.inventories().values();
-        let templates = inventories.filter_map(|it| it.templates.get(&class.template.name));
-        let whole = templates.flatten().filter(|it| it.vmid.0 > 0);
+        let whole = world.all_templates(class).filter(|it| it.vmid.0 > 0);
         let has = |it: &TemplateFacts| it.disks.iter().any(|disk| disk.drive == Drive::CloudInit);
         for template in whole.filter(|it| !has(it)) {
             let (vmid, server) = (template.vmid, &template.hypervisor);
@@ -225,19 +223,17 @@ fn not_everywhere(all: &[Offer<'_>]) -> Vec<Finding> {
 fn larger_disks(world: &World) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (name, class) in world.classes() {
-        let inventories = world.inventories().values();
-        let templates = inventories.filter_map(|it| it.templates.get(&class.template.name));
-        let largest = templates.flatten().map(TemplateFacts::boot_bytes).max();
+        let templates = world.all_templates(class);
+        let largest = templates.map(|it| (it.boot_bytes(), it.vmid)).max();
         for size in &class.instance_types {
-            let (Some(asked), Some(largest)) = (size.disk_bytes(), largest) else {
+            let (Some(asked), Some((largest, template))) = (size.disk_bytes(), largest) else {
                 continue;
             };
             if asked < largest {
                 let text = format!(
-                    "the size {} asks for a disk of {} GiB, and template {} has one of {} GiB",
+                    "the size {} asks for a disk of {} GiB, and template {template} has one of {} GiB",
                     size.name,
                     asked >> 30,
-                    class.template.name,
                     largest.div_ceil(1 << 30)
                 );
                 let object = named("NodeClass", name);

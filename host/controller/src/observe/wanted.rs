@@ -1,9 +1,8 @@
 //! What the pools ask of each cluster, and what its credentials lack for it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
-use kproxide_planner::facts::Join;
+use kproxide_planner::facts::{Join, TemplateChoice};
 use kproxide_planner::ids::ClusterName;
 use kproxide_planner::world::World;
 
@@ -35,8 +34,8 @@ impl Lacking {
 /// What the classes of pools want of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Wanted {
-    /// By name, and whether there is one per hypervisor.
-    pub templates: BTreeSet<(Arc<str>, bool)>,
+    /// And whether there is one per hypervisor.
+    pub templates: BTreeSet<(TemplateChoice, bool)>,
     /// Machines of one of them join through the guest agent.
     pub guest_exec: bool,
 }
@@ -63,14 +62,16 @@ pub fn wanted(world: &World) -> BTreeMap<ClusterName, Wanted> {
         let Some(class) = world.classes().get(&pool.node_class) else {
             continue;
         };
-        let template = (class.template.name.clone(), class.template.is_local());
         let of_pool = world
             .clusters()
             .keys()
             .filter(|cluster| pool.clusters.is_empty() || pool.clusters.contains(cluster));
         for cluster in of_pool {
             let wanted = all.entry(cluster.clone()).or_default();
-            wanted.templates.insert(template.clone());
+            let template = class.template_in(cluster);
+            wanted
+                .templates
+                .insert((template, class.template.is_local()));
             wanted.guest_exec |= class.join.way() == Join::GuestExec;
         }
     }

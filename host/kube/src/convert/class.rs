@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use jiff::SignedDuration;
 use kproxide_planner::facts::{
     AddressRange, ClassFacts, ClassJoin, ClassSpec, CloneMode, CloudInit, CloudInitSpec, Existence,
-    IpPool, MachineSpec, Network, Template,
+    IpPool, MachineSpec, Network, Template, TemplateInCluster,
 };
 use kproxide_planner::ids::Digest;
 use kproxide_planner::keys;
@@ -52,6 +52,7 @@ pub fn class_facts(written: &Map<String, Value>) -> ClassFacts {
 fn check(spec: &ClassSpec, problems: &mut Problems) {
     let Template {
         name,
+        tags,
         clone,
         storage,
         ..
@@ -62,7 +63,26 @@ fn check(spec: &ClassSpec, problems: &mut Problems) {
             "cannot be used with clone: linked, which stays on the template's storage; use clone: full, or leave storage out",
         );
     }
-    problems.label_value("spec.template.name", keys::TEMPLATE, name);
+    if name.is_some() == !tags.is_empty() {
+        problems.add("template", "set exactly one of name and tags");
+    }
+    for (cluster, own) in &spec.clusters {
+        let Some(TemplateInCluster { name, tags, vmid }) = &own.template else {
+            continue;
+        };
+        let given = [name.is_some(), !tags.is_empty(), vmid.is_some()];
+        if given.into_iter().filter(|it| *it).count() != 1 {
+            problems.add(
+                &format!("clusters.{cluster}.template"),
+                "set exactly one of name, tags and vmid",
+            );
+        }
+    }
+    let own = spec.clusters.values().filter_map(|it| it.template.as_ref());
+    let names = own.map(|it| &it.name).chain([name]);
+    for name in names.flatten() {
+        problems.label_value("spec.template.name", keys::TEMPLATE, name);
+    }
     if spec.join.template.is_some() == spec.join.guest_exec.is_some() {
         problems.add("join", "set exactly one of template and guestExec");
     }
@@ -259,7 +279,11 @@ fn digest(spec: &ClassSpec, machine: &MachineSpec) -> Digest {
         ..spec.join.clone()
     };
     let shown = (&spec.template, spec.arch, spec.os, join, machine);
-    let shown = serde_json::to_vec(&shown).expect("a specification is plain data");
+    let mut shown = serde_json::to_vec(&shown).expect("a specification is plain data");
+    if !spec.clusters.is_empty() {
+        let clusters = serde_json::to_vec(&spec.clusters);
+        shown.extend(clusters.expect("a specification is plain data"));
+    }
     Digest::from(kproxide_common::hex::hex(&sha2::Sha256::digest(shown)))
 }
 

@@ -429,22 +429,18 @@ fn launch_violation(
     }
 }
 
-/// Only a template of the class's name is cloned, never another VM.
+/// Only a template of the class is cloned, never another VM.
 fn template_violation(world: &World, launch: &Launch) -> Option<Violation> {
     let spec = &launch.spec;
     let class = world.classes().get(&spec.class);
-    let inventory = world.inventories().get(&spec.cluster);
-    let named = class
-        .zip(inventory)
-        .and_then(|(class, inventory)| inventory.templates.get(&class.template.name));
+    let templates = class.map_or(&[][..], |class| world.templates(class, &spec.cluster));
     let is_source = |template: &TemplateFacts| {
         let clone = spec.clone.as_ref();
         clone.is_some_and(|clone| {
             (clone.vmid, &clone.hypervisor) == (template.vmid, &template.hypervisor)
         })
     };
-    let is_there = named.is_some_and(|templates| templates.iter().any(is_source));
-    (!is_there).then_some(Violation::NoTemplate)
+    (!templates.iter().any(is_source)).then_some(Violation::NoTemplate)
 }
 
 fn number_violation(world: &World, tally: &Tally, launch: &Launch) -> Option<Violation> {

@@ -13,8 +13,9 @@ use super::existence::Existence;
 use super::learned::LearnedNode;
 use super::machine::{MachineSpec, ProviderId, VmOptions};
 use super::sizes::{GeneratedTypes, InstanceType};
+use super::template::{ClassInCluster, Template, TemplateChoice, TemplateInCluster};
 use super::written::{Amount, CpuAndMemory, Period};
-use crate::ids::{Digest, StorageName};
+use crate::ids::{ClusterName, Digest};
 
 /// NodeClass: what a machine is made from. It reads as its specification.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -137,6 +138,23 @@ pub struct ClassSpec {
     /// How long the steps of a launch may take.
     #[serde(default)]
     pub timeouts: Timeouts,
+    /// What is otherwise in single Proxmox clusters, by the name of the ProxmoxCluster, such as
+    /// `lab: {template: {vmid: 9001}}`. At most 64.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(with = "BTreeMap<String, ClassInCluster>", extend("maxProperties" = 64))
+    )]
+    pub clusters: BTreeMap<ClusterName, ClassInCluster>,
+}
+
+impl ClassSpec {
+    /// From which template its machines in this Proxmox cluster are cloned.
+    pub fn template_in(&self, cluster: &ClusterName) -> TemplateChoice {
+        let own = self.clusters.get(cluster);
+        let own = own.and_then(|it| it.template.as_ref());
+        own.map_or_else(|| self.template.choice(), TemplateInCluster::choice)
+    }
 }
 
 fn default_overhead() -> CpuAndMemory {
@@ -144,58 +162,6 @@ fn default_overhead() -> CpuAndMemory {
         memory: Amount::mib(512),
         ..CpuAndMemory::default()
     }
-}
-
-/// The VM template to clone.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-validations" = [{
-    "rule": "!(self.clone == 'linked' && has(self.storage))",
-    "message": "template.storage cannot be used with clone: linked, which stays on the template's storage. Use clone: full, or leave storage out"
-}])))]
-pub struct Template {
-    /// Name of the template in Proxmox.
-    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 253)))]
-    pub name: Arc<str>,
-    /// `shared`: there is one template, on storage that all hypervisors share. `local`: each hypervisor has a template
-    /// of this name, and a machine is made where its template is.
-    #[serde(default)]
-    pub placement: TemplatePlacement,
-    /// `linked`: the clone builds on the template's disks. `full`: the clone has a copy of them. `auto`: linked where
-    /// storage and template allow it.
-    #[serde(default)]
-    pub clone: CloneMode,
-    /// Storage for the disks of full clones, such as `ceph`. Not given: each disk goes where the template's is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 100)))]
-    pub storage: Option<StorageName>,
-}
-
-impl Template {
-    /// A clone stays where its template is.
-    pub fn is_local(&self) -> bool {
-        self.placement == TemplatePlacement::Local
-    }
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub enum TemplatePlacement {
-    #[default]
-    Shared,
-    Local,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub enum CloneMode {
-    #[default]
-    Auto,
-    Linked,
-    Full,
 }
 
 /// What a CSI driver will say of a Node.

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::ledger::Mark;
+use super::template::TemplateChoice;
 use crate::ids::{StorageName, Uid, Vmid};
 
 /// One Proxmox cluster at one moment.
@@ -32,8 +33,8 @@ pub struct InventoryFacts {
     pub complete: bool,
     pub hypervisors: BTreeMap<Arc<str>, HypervisorFacts>,
     pub guests: BTreeMap<Vmid, GuestFacts>,
-    /// The templates of each class that uses this cluster, by template name.
-    pub templates: BTreeMap<Arc<str>, Vec<TemplateFacts>>,
+    /// The templates of each class that uses this cluster, by what tells them.
+    pub templates: BTreeMap<TemplateChoice, Vec<TemplateFacts>>,
 }
 
 impl InventoryFacts {

@@ -183,10 +183,9 @@ pub(crate) fn settings(world: &World, pool: &PoolName) -> Digest {
             ..ClassFacts::clone(class)
         };
         format!("{class_alone:?}").hash(&mut hasher);
-        for (name, inventory) in world.inventories() {
+        for name in world.inventories().keys() {
             if facts.clusters.is_empty() || facts.clusters.contains(name) {
-                let templates = inventory.templates.get(&class.template.name);
-                for template in templates.into_iter().flatten() {
+                for template in world.templates(class, name) {
                     template.digest.hash(&mut hasher);
                 }
             }

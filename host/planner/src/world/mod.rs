@@ -27,7 +27,7 @@ pub use views::{NodeView, PodView};
 use crate::facts::{
     ClaimFacts, ClassFacts, ClusterFacts, DaemonSetFacts, Delta, DisruptionBudgetFacts, HostFacts,
     InventoryFacts, LabelSelector, Labels, LedgerEntry, LedgerFacts, OrphanLook, Phase, PodFacts,
-    PodTemplate, PolicyFacts, PolicyRef, PoolFacts, Shape, VolumeAttachmentFacts,
+    PodTemplate, PolicyFacts, PolicyRef, PoolFacts, Shape, TemplateFacts, VolumeAttachmentFacts,
 };
 use crate::ids::{
     ClaimName, ClassName, ClusterName, InstanceTypeName, NodeName, ObjectKey, PodKey, PoolName,
@@ -452,6 +452,19 @@ impl World {
 
     pub fn policies(&self) -> &BTreeMap<PolicyRef, PolicyFacts> {
         &self.policies
+    }
+
+    /// The templates of a class in a Proxmox cluster.
+    pub fn templates(&self, class: &ClassFacts, cluster: &ClusterName) -> &[TemplateFacts] {
+        let inventory = self.inventories.get(cluster);
+        let templates = inventory.and_then(|it| it.templates.get(&class.template_in(cluster)));
+        templates.map_or(&[][..], Vec::as_slice)
+    }
+
+    /// The templates of a class in all Proxmox clusters.
+    pub fn all_templates(&self, class: &ClassFacts) -> impl Iterator<Item = &TemplateFacts> {
+        let clusters = self.inventories.keys();
+        clusters.flat_map(|cluster| self.templates(class, cluster))
     }
 
     /// From when on machines leave this hypervisor. `None`: they stay.

@@ -35,9 +35,13 @@ fn on(storage: &str) -> Value {
 }
 
 async fn lookup(guests: Value, placement: Placement) -> Result<Vec<u32>, String> {
+    look_for("tmpl", guests, placement).await
+}
+
+async fn look_for(what: &str, guests: Value, placement: Placement) -> Result<Vec<u32>, String> {
     let (client, _) = one(|_| data(on("ceph")));
     client
-        .templates(&cluster(guests), "tmpl", placement)
+        .templates(&cluster(guests), &what.into(), placement)
         .await
         .map(|found| {
             found
@@ -77,6 +81,38 @@ async fn a_name_finds_its_templates() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn tags_or_a_vmid_find_a_template_and_no_other_vm() {
+    let tagged = |vmid: u32, hypervisor: &str, tags: &str, template: u8| {
+        let mut guest = guest(vmid, hypervisor, "any", template);
+        guest["tags"] = json!(tags);
+        guest
+    };
+    let guests = json!([
+        tagged(9000, "pve1", "prod;k8s", 1),
+        tagged(9001, "pve2", "k8s", 1),
+        tagged(101, "pve1", "k8s;prod", 0),
+    ]);
+    let find = |what: &'static str, placement| look_for(what, guests.clone(), placement);
+    let shared = Placement::Shared;
+    assert_eq!(
+        find("with the tags k8s, prod", shared).await,
+        Ok(vec![9000])
+    );
+    assert_eq!(find("with VMID 9001", shared).await, Ok(vec![9001]));
+    let local = find("with the tags k8s", Placement::Local).await;
+    assert_eq!(local, Ok(vec![9000, 9001]));
+    let several = find("with the tags k8s", shared).await.unwrap_err();
+    let said = "template with the tags k8s is ambiguous: VMs 9000, 9001 match; take a tag off all but one, or set";
+    assert!(several.starts_with(said), "{several}");
+    let none = find("with the tags k8s, test", shared).await.unwrap_err();
+    let said = "template with the tags k8s, test does not exist in this Proxmox cluster: correct `template.tags`, or give the token VM.Audit and VM.Clone on it";
+    assert!(none.starts_with(said), "{none}");
+    let vm = find("with VMID 101", shared).await.unwrap_err();
+    let said = "VM 101 on pve1 is one with VMID 101 but is not a template: convert it with `qm template 101`";
+    assert!(vm.starts_with(said), "{vm}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_missing_template_is_explained() {
     let error = lookup(json!([guest(9000, "pve1", "other", 1)]), Placement::Shared)
         .await
@@ -110,7 +146,9 @@ async fn a_vm_that_has_just_become_a_template_is_one() {
     });
     for placement in [Placement::Shared, Placement::Local] {
         let guests = json!([guest(101, "pve1", "tmpl", 0), guest(102, "pve1", "x", 0)]);
-        let found = client.templates(&cluster(guests), "tmpl", placement).await;
+        let found = client
+            .templates(&cluster(guests), &"tmpl".into(), placement)
+            .await;
         let found = found.unwrap();
         let vmids: Vec<u32> = found.templates.iter().map(|it| it.vmid).collect();
         assert_eq!(vmids, [101]);

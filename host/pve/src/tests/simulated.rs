@@ -56,7 +56,8 @@ impl Lab {
 
     async fn templates(&self, placement: Placement) -> Templates {
         let inventory = self.client.inventory().await.unwrap();
-        let templates = self.client.templates(&inventory, "k8s-node", placement);
+        let choice = "k8s-node".into();
+        let templates = self.client.templates(&inventory, &choice, placement);
         templates.await.unwrap()
     }
 

@@ -44,7 +44,7 @@ pub(super) async fn check(
         };
         let storage = class.template.storage.iter().filter(is_there);
         scope.storages.extend(storage.map(ToString::to_string));
-        let templates = facts.templates.get(&class.template.name);
+        let templates = facts.templates.get(&class.template_in(cluster));
         for template in templates.into_iter().flatten().filter(|it| it.vmid.0 > 0) {
             let vmid = template.vmid.0;
             let drives = template.disks.iter();

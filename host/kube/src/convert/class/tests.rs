@@ -120,6 +120,58 @@ fn sizes_that_no_machine_has_are_named_and_long_lists_make_no_more_than_100() {
 }
 
 #[test]
+fn a_template_is_told_by_one_thing_in_each_cluster() {
+    let choice = |facts: &ClassFacts, cluster: &str| facts.template_in(&cluster.into()).to_string();
+    let facts = read(|spec| {
+        spec["clusters"] = json!({
+            "lab": {"template": {"vmid": 9001}}, "home": {"template": {"tags": ["prod", "k8s"]}}, "old": {"template": {"name": "deb"}}, "bare": {},
+        });
+    });
+    assert_eq!(facts.problem, None);
+    for (cluster, said) in [
+        ("lab", "with VMID 9001"),
+        ("home", "with the tags k8s, prod"),
+        ("old", "deb"),
+        ("bare", "debian-13-k3s"),
+        ("other", "debian-13-k3s"),
+    ] {
+        assert_eq!(choice(&facts, cluster), said);
+    }
+    let tagged = read(|spec| spec["template"] = json!({"tags": ["k8s"]}));
+    assert_eq!(
+        (choice(&tagged, "x"), tagged.problem),
+        ("with the tags k8s".to_owned(), None)
+    );
+    // Nothing changes for classes that say nothing of it.
+    assert_ne!(facts.digest, read(|_| {}).digest);
+    for (field, value, said) in [
+        (
+            "template",
+            json!({}),
+            "spec.template: set exactly one of name and tags",
+        ),
+        (
+            "template",
+            json!({"name": "a", "tags": ["b"]}),
+            "spec.template: set exactly one of name and tags",
+        ),
+        (
+            "clusters",
+            json!({"lab": {"template": {}}}),
+            "spec.clusters.lab.template: set exactly one of name, tags and vmid",
+        ),
+        (
+            "clusters",
+            json!({"lab": {"template": {"name": "a", "vmid": 100}}}),
+            "spec.clusters.lab.template: set exactly one",
+        ),
+    ] {
+        let problem = problem(|spec| spec[field] = value);
+        assert!(problem.starts_with(said), "{problem}");
+    }
+}
+
+#[test]
 fn a_template_and_a_size_are_enough() {
     let facts = read(|_| {});
     assert_eq!(facts.problem, None);

@@ -96,8 +96,8 @@ impl<'w> CloneWay<'w> {
 impl<'w> Hypervisor<'w> {
     /// The template that a clone for this hypervisor is made from: of those that can be cloned one that stands here, else one on shared storage.
     fn template(&self, class: &ClassFacts) -> Result<&'w TemplateFacts, Refusal> {
-        let name = &class.template.name;
-        let templates = self.templates(name);
+        let name = class.template_in(&self.id.cluster);
+        let templates = self.templates(&name);
         // The name itself is in trouble: there is a VM of that name, say, that is no template.
         let mut of_name = templates.iter().filter(|it| it.hypervisor.is_empty());
         if let Some(problem) = of_name.find_map(|it| it.problem.as_ref()) {

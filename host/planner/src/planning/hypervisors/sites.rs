@@ -12,7 +12,7 @@ use super::clone::CloneWay;
 use super::room::Room;
 use crate::facts::{
     Backoff, ClassFacts, ClusterFacts, GuestFacts, GuestStatus, HypervisorFacts, InstanceType,
-    InventoryFacts, LedgerEntry, LedgerFacts, StorageFacts, TemplateFacts, Trouble,
+    InventoryFacts, LedgerEntry, LedgerFacts, StorageFacts, TemplateChoice, TemplateFacts, Trouble,
 };
 use crate::guard::{self, Deed};
 use crate::ids::{ClassName, ClusterName, HypervisorId, PoolName, StorageName};
@@ -360,7 +360,7 @@ impl<'w> Hypervisors<'w> {
         if !storage.shared && *source != hypervisor.id.name {
             return Err(Refusal::StorageLocal {
                 storage: name.clone(),
-                template: class.template.name.to_string(),
+                template: class.template_in(&hypervisor.id.cluster).to_string(),
                 hypervisor: source.to_string(),
             });
         }
@@ -488,8 +488,8 @@ impl<'w> Hypervisor<'w> {
         }
     }
 
-    pub(in crate::planning) fn templates(&self, name: &str) -> &'w [TemplateFacts] {
-        let templates = self.inventory.templates.get(name);
+    pub(in crate::planning) fn templates(&self, choice: &TemplateChoice) -> &'w [TemplateFacts] {
+        let templates = self.inventory.templates.get(choice);
         templates.map_or(&[][..], Vec::as_slice)
     }
 }

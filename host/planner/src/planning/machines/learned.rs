@@ -361,9 +361,7 @@ fn nominal_of(world: &World, (class, name, milli_cores, memory_bytes): &TypeKey)
     });
     match class.zip(size) {
         Some((class, size)) => {
-            let inventories = world.inventories().values();
-            let templates = inventories.filter_map(|it| it.templates.get(&class.template.name));
-            let disks = templates.flatten().map(|it| it.boot_bytes());
+            let disks = world.all_templates(class).map(|it| it.boot_bytes());
             nominal(class, size, disks.min().unwrap_or(0))
         }
         None => Resources {
@@ -419,10 +417,7 @@ fn newest_kept(class: &ClassFacts, spec: &ClaimSpec) -> Option<Timestamp> {
 
 /// Class and template are as they were when the Node came. Where Proxmox does not answer, the template counts as the same.
 fn is_current(world: &World, class: &ClassFacts, row: &LearnedNode) -> bool {
-    let inventories = world.inventories().values();
-    let templates =
-        inventories.filter_map(|inventory| inventory.templates.get(&class.template.name));
-    let mut templates = templates.flatten().peekable();
+    let mut templates = world.all_templates(class).peekable();
     row.settings == class.digest
         && (templates.peek().is_none() || templates.any(|one| one.digest == *row.template.as_str()))
 }

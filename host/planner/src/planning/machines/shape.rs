@@ -35,14 +35,16 @@ pub(crate) fn claim_labels(
         (keys::INSTANCE_TYPE, size.name.as_str()),
         (keys::POOL, pool_name.as_str()),
         (keys::CLASS, pool.node_class.as_str()),
-        (keys::TEMPLATE, &class.template.name),
         (keys::CLAIM, claim),
         (keys::INSTANCE_CPU, &cores),
         (keys::INSTANCE_MEMORY, &memory),
     ];
     let family = size.family.as_deref();
     let family = family.map(|family| (keys::INSTANCE_FAMILY, family));
-    let ours = ours.into_iter().chain(family);
+    // Tags and a VMID are no name to select by.
+    let template = class.template_in(&hypervisor.cluster);
+    let template = template.name().map(|name| (keys::TEMPLATE, &**name));
+    let ours = ours.into_iter().chain(family).chain(template);
     labels.extend(ours.map(|(key, value)| (key.to_owned(), value.to_owned())));
     labels
 }

@@ -291,3 +291,33 @@ fn a_claim_that_says_no_clone_goes_unless_one_was_asked_for() {
         }
     }
 }
+
+#[test]
+fn a_cluster_may_have_a_template_of_its_own() {
+    let mut scene = Scene::default();
+    scene.pending("web", 1, spec("cpu=1"));
+    let mut other = scene.inventory.templates[&"debian".into()].clone();
+    other[0].vmid = crate::ids::Vmid(9001);
+    scene
+        .inventory
+        .templates
+        .insert("with VMID 9001".into(), other);
+    let source = |scene: &Scene| {
+        let plan = scene.plan();
+        check_sound(&plan);
+        let Launch { spec, .. } = &plan.launches[0];
+        let vmid = spec.clone.as_ref().unwrap().vmid.0;
+        (vmid, spec.labels.get(crate::keys::TEMPLATE).cloned())
+    };
+    assert_eq!(source(&scene), (9000, Some("debian".to_owned())));
+    let own = ClassInCluster {
+        template: Some(TemplateInCluster {
+            vmid: Some(crate::ids::Vmid(9001)),
+            ..TemplateInCluster::default()
+        }),
+    };
+    scene.class.clusters = [("pve".into(), own.clone())].into();
+    assert_eq!(source(&scene), (9001, None));
+    scene.class.clusters = [("elsewhere".into(), own)].into();
+    assert_eq!(source(&scene).0, 9000);
+}

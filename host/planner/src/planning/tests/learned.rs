@@ -44,7 +44,11 @@ fn r1_what_a_node_offers_is_known_when_the_last_one_is_gone() {
     anew.class.digest = "other settings".into();
     assert_eq!(launches(&anew), 1, "the class was changed");
     let mut rebuilt = later.clone();
-    let templates = rebuilt.inventory.templates.get_mut("debian").unwrap();
+    let templates = rebuilt
+        .inventory
+        .templates
+        .get_mut(&"debian".into())
+        .unwrap();
     templates[0].digest = "rebuilt".into();
     assert_eq!(launches(&rebuilt), 1, "the template was rebuilt");
     later.class.instance_types = vec![instance_type("medium", 8, 8)];

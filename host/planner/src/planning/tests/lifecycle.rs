@@ -586,7 +586,7 @@ fn f98_limits_ranges_and_templates_that_change_remove_nothing() {
             ) = (Vmid(5000), Vmid(6000))
         },
         |scene| scene.class.instance_types = vec![instance_type("other", 1, 1)],
-        |scene| scene.class.template.name = "other".into(),
+        |scene| scene.class.template.name = Some("other".into()),
         |scene| scene.inventory.templates.clear(),
     ];
     for (index, change) in changes.into_iter().enumerate() {

@@ -304,7 +304,12 @@ fn a_used_machine_and_a_persons_word_end_the_rest() {
         |play| play.scene.workers().retry = Some("1".into()),
         |play| play.scene.class.digest = "other".into(),
         |play| {
-            let templates = play.scene.inventory.templates.get_mut("debian").unwrap();
+            let templates = play
+                .scene
+                .inventory
+                .templates
+                .get_mut(&"debian".into())
+                .unwrap();
             templates[0].digest = "rebuilt".into();
         },
         |play| {

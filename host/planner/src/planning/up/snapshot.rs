@@ -270,14 +270,12 @@ impl<'w> Planning<'w> {
     }
 
     fn template_disk(&self, spec: &crate::facts::ClaimSpec) -> u64 {
-        let class = self.tick.world.classes().get(&spec.class);
-        let inventory = self.tick.world.inventories().get(&spec.cluster);
-        let templates = class
-            .zip(inventory)
-            .and_then(|(class, inventory)| inventory.templates.get(&class.template.name));
-        templates
-            .and_then(|templates| templates.iter().map(TemplateFacts::boot_bytes).min())
-            .unwrap_or(0)
+        let world = self.tick.world;
+        let Some(class) = world.classes().get(&spec.class) else {
+            return 0;
+        };
+        let templates = world.templates(class, &spec.cluster).iter();
+        templates.map(TemplateFacts::boot_bytes).min().unwrap_or(0)
     }
 
     /// A machine that the Ledger promises but whose claim the watch has not shown yet. Its size tells the type, its
