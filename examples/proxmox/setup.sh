@@ -14,7 +14,9 @@ init` asks for. What is there already stays: run it again when you have added a 
 
   --storage NAME     the storage of templates and machines; needed if there are several. Repeatable: the first holds
                      the templates, and kproxide may use all
-  --bridge NAME      the bridge of the machines (default: vmbr0). Repeatable: the template has the first
+  --bridge NAME[:VLAN]
+                     the bridge of the machines (default: vmbr0), with a VLAN if the token shall have that VLAN alone.
+                     Repeatable: the template has the first
   --zone NAME        the SDN zone of the bridges (default: localnetwork, which holds plain bridges)
   --vlan TAG         a VLAN for the template's network card
   --server NAME      make templates on this server only; repeatable (default: all servers)
@@ -50,7 +52,7 @@ readonly PVE=${KPROXIDE_PVE_DIR:-/etc/pve}
 pool=kproxide user=kproxide@pve token=autoscaler template=k8s-node zone=localnetwork
 vmid=9001 vmid_range=20000-20999
 image=https://cloud-images.ubuntu.com/noble/current/noble-server-cloudimg-amd64.img
-checksum="" disk=20G vlan="" first_boot="" prepared=""
+checksum="" disk=20G bridge="" vlan="" first_boot="" prepared=""
 packages=qemu-guest-agent,curl
 uefi=false new_token=false dry_run=false local_only=false remove=false
 storages=() bridges=() only=()
@@ -124,6 +126,12 @@ parse() {
   done
   ! $uefi || passed+=(--uefi)
   ((${#bridges[@]})) || bridges=(vmbr0)
+  for name in "${bridges[@]}"; do
+    [[ $name =~ ^[A-Za-z0-9_.-]+(:[1-9][0-9]{0,3})?$ ]] || fail "--bridge $name: a name such as vmbr0, or vmbr0:7 with a VLAN"
+  done
+  # The template has the first.
+  bridge=${bridges[0]%%:*}
+  [[ ${bridges[0]} != *:* ]] || vlan=${vlan:-${bridges[0]#*:}}
   [[ $vmid =~ ^[1-9][0-9]{2,8}$ ]] || fail "--vmid $vmid: a number from 100 to 999999999"
   [[ $vmid_range =~ ^([1-9][0-9]{2,8})-([1-9][0-9]{2,8})$ ]] ||
     fail "--vmid-range $vmid_range: two numbers, such as 20000-20999"
@@ -300,8 +308,8 @@ check_here() {
     fail "$here has no storage ${storages[0]} for disk images. It has: $(cut -d '|' -f 1 <<<"$found" | paste -sd ' ')"
   grep -q "^${storages[0]}|1|" <<<"$found" || fail "the storage ${storages[0]} is not active on $here"
   found=$(pvesh get "/nodes/$here/network" --type any_bridge --output-format json | rows iface)
-  grep -qxF "${bridges[0]}" <<<"$found" ||
-    fail "$here has no bridge ${bridges[0]}: give --bridge, one of: $(paste -sd ' ' <<<"$found")"
+  grep -qxF "$bridge" <<<"$found" ||
+    fail "$here has no bridge $bridge: give --bridge, one of: $(paste -sd ' ' <<<"$found")"
 }
 
 # This server's template, made if there is none, and the token's right to clone it.
@@ -318,7 +326,7 @@ local_template() {
   check_here
   next_vmid
   [[ -n $prepared ]] || prepare_image
-  network="virtio,bridge=${bridges[0]}${vlan:+,tag=$vlan}"
+  network="virtio,bridge=$bridge${vlan:+,tag=$vlan}"
   # The serial console is for cloud images that show nothing elsewhere.
   create=(
     --name "$template" --description "$MADE as VM $vmid" --ostype l26 --cpu host --sockets 1 --cores 2 --memory 2048
@@ -445,7 +453,7 @@ make_access() {
     grant "/storage/$name" KproxideStorage 1
   done
   for name in "${bridges[@]}"; do
-    grant "/sdn/zones/$zone/$name" KproxideNetwork 1
+    grant "/sdn/zones/$zone/${name/:/\/}" KproxideNetwork 1
   done
 }
 

@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bridges::Bridges;
+pub use bridges::vnets;
 use details::Details;
 use futures::future::join_all;
 use futures::join;
@@ -93,6 +95,7 @@ struct Cluster {
     wanted: Wanted,
     version: Option<Arc<str>>,
     details: Details,
+    bridges: Bridges,
     /// What the credentials may do without need, for people. Empty: they fit.
     excess: Option<String>,
     /// `None`: nothing is known to lack.
@@ -156,6 +159,7 @@ impl Clusters {
             wanted: Wanted::default(),
             version: None,
             details: Details::default(),
+            bridges: Bridges::default(),
             excess: None,
             lacking: None,
             unused: None,
@@ -254,7 +258,7 @@ impl Clusters {
 
     /// `None`: the cluster was removed while it was asked.
     async fn ask(&self, name: &ClusterName, clock: &Clock) -> Option<InventoryFacts> {
-        let (client, pool, known, wanted, is_judged, last) = {
+        let (client, pool, known, wanted, is_judged, last, bridges) = {
             let mut state = self.lock();
             let cluster = state.clusters.get_mut(name)?;
             cluster.asked = Some(Instant::now());
@@ -275,6 +279,7 @@ impl Clusters {
                 cluster.wanted.clone(),
                 is_judged,
                 cluster.facts.clone(),
+                cluster.bridges.clone(),
             )
         };
         let client = match client {
@@ -343,8 +348,16 @@ impl Clusters {
                         }
                     }
                 };
-                let (((read, templates), version), told) = join!(look, details::first(reading));
+                let bridges = async {
+                    match wanted.interfaces.is_empty() {
+                        true => Bridges::default(),
+                        false => bridges.refreshed(&client, &inventory).await,
+                    }
+                };
+                let (((read, templates), version), told, bridges) =
+                    join!(look, details::first(reading), bridges);
                 let mut facts = inventory_facts(&inventory, templates.clone(), taken_at);
+                bridges.fill(&mut facts);
                 if let Some(problem) = missing_pool(&client, &inventory, &pool).await {
                     facts.problem = Some(problem);
                     facts.commands = vec![make_pool(&pool)];
@@ -352,7 +365,7 @@ impl Clusters {
                 }
                 let lacking = match &held {
                     Some(Ok(Ok(held))) if facts.trouble.is_none() => {
-                        let scope = wanted.scope(&pool, &templates);
+                        let scope = wanted.scope(&pool, &templates, &vnets(&facts));
                         lacking(&client, &scope, held).await
                     }
                     Some(_) | None => None,
@@ -381,6 +394,7 @@ impl Clusters {
                     };
                     cluster.excess_due = Some(Instant::now() + rest);
                 }
+                cluster.bridges = bridges;
                 cluster.details.take_first(told);
                 cluster.details.fill(&mut facts);
                 cluster.facts = facts.clone();
@@ -569,6 +583,7 @@ fn keep_silent(templates: &mut Lookups, last: InventoryFacts, inventory: &Invent
     }
 }
 
+mod bridges;
 mod details;
 #[cfg(test)]
 mod tests;

@@ -6,8 +6,8 @@
 use std::net::IpAddr;
 
 use kproxide_planner::facts::{CloudInit, MachineSpec, Network, VmOptions};
-use sha2::{Digest as _, Sha256};
 
+use super::interfaces::{Machine, interfaces};
 use super::request::{Params, percent_encode};
 use super::vm_config::{VmConfig, split_options};
 
@@ -27,13 +27,18 @@ pub struct MachineConfig<'a> {
 }
 
 /// Why a clone cannot be made what it shall be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
     /// Which bridge it should be on, only the template can say.
     #[error(
         "the template has no network interface net0, but cloudInit.dhcp or cloudInit.ipPool gives it an address: add a network device to the template, or leave both out"
     )]
     NoInterface,
+    /// Where an interface leads, neither the class says nor the template.
+    #[error(
+        "its class names no bridge for {0}, and the template has no such interface: give network[].bridge"
+    )]
+    NoBridge(String),
     /// The claim was made when its class had no pool.
     #[error("its class takes addresses from cloudInit.ipPool, but the claim has none")]
     NoAddress,
@@ -56,6 +61,7 @@ impl MachineConfig<'_> {
                 MachineSpec {
                     cloud_init,
                     vm_options: VmOptions { cpu_type },
+                    network,
                 },
         } = self;
         let address = match cloud_init {
@@ -79,18 +85,26 @@ impl MachineConfig<'_> {
         if !tags.is_empty() {
             params.push("tags", tags.join(";"));
         }
-        match clone.raw.get("net0") {
-            Some(template) => params.push("net0", net0(template, cluster_id, vmid)),
-            None if address.is_some() => return Err(Unfit::NoInterface),
-            None => {}
+        let machine = Machine {
+            cluster_id,
+            vmid,
+            cores: *cores,
+        };
+        let (interfaces, surplus) = interfaces(clone, network, machine)?;
+        if address.is_some() && interfaces.is_empty() {
+            return Err(Unfit::NoInterface);
+        }
+        for (name, value) in interfaces {
+            params.push(name, value);
         }
         if let Some(hotplug) = without_memory_hotplug(clone) {
             params.push("hotplug", hotplug);
         }
         let keys = clone.raw.keys().map(String::as_str);
-        let resizing: Vec<&str> = keys.filter(|key| resizes(key)).collect();
-        if !resizing.is_empty() {
-            params.push("delete", resizing.join(","));
+        let resizing = keys.filter(|key| resizes(key));
+        let deleted: Vec<&str> = resizing.chain(surplus).collect();
+        if !deleted.is_empty() {
+            params.push("delete", deleted.join(","));
         }
         for disk in clone.disks.iter().filter(|disk| disk.is_data()) {
             let mut disk = disk.clone();
@@ -183,16 +197,6 @@ fn encoded_keys(keys: &[String]) -> String {
     percent_encode(&lines)
 }
 
-/// A locally administered unicast address that no other machine of any of our clusters has, as far as 40 bits of hash go.
-pub fn mac_address(cluster_id: &str, vmid: u32) -> String {
-    let hash = Sha256::digest(format!("kproxide mac\n{cluster_id}\n{vmid}"));
-    let mut mac = "02".to_owned();
-    for byte in &hash[..5] {
-        mac.push_str(&format!(":{byte:02X}"));
-    }
-    mac
-}
-
 /// This CPU type, with what else the template says of the CPU: `host,flags=+aes`.
 fn cpu(cpu_type: &str, template: Option<&String>) -> String {
     let (_, options) = template
@@ -203,40 +207,6 @@ fn cpu(cpu_type: &str, template: Option<&String>) -> String {
         cpu.push_str(&format!(",{name}={value}"));
     }
     cpu
-}
-
-/// The template's first interface with our address: `virtio=02:…,bridge=vmbr0,tag=7`.
-fn net0(template: &str, cluster_id: &str, vmid: u32) -> String {
-    let mac = mac_address(cluster_id, vmid);
-    /// The keys of an interface that are not models.
-    const OPTIONS: [&str; 9] = [
-        "bridge",
-        "firewall",
-        "link_down",
-        "macaddr",
-        "model",
-        "mtu",
-        "queues",
-        "rate",
-        "tag",
-    ];
-    let (bare_model, options) = split_options(template);
-    let model = options
-        .iter()
-        .find_map(|(name, value)| match name.as_str() {
-            "model" => Some(value.clone()),
-            other if !OPTIONS.contains(&other) && other != "trunks" => Some(other.to_owned()),
-            _ => None,
-        })
-        .or(bare_model)
-        .unwrap_or_else(|| "virtio".to_owned());
-    let mut interface = format!("{model}={mac}");
-    for (name, value) in &options {
-        if name != "model" && name != "macaddr" && *name != model {
-            interface.push_str(&format!(",{name}={value}"));
-        }
-    }
-    interface
 }
 
 #[cfg(test)]
@@ -272,7 +242,6 @@ mod tests {
     #[test]
     fn a_machine_is_configured_completely() {
         let params = configured(&clone(), CloudInit::default()).unwrap();
-        let mac = mac_address("cluster", 101);
         let expected = [
             ("cores", "4"),
             ("sockets", "1"),
@@ -283,7 +252,7 @@ mod tests {
             ("tags", "kproxide;pool-a"),
             (
                 "net0",
-                &format!("virtio={mac},bridge=vmbr7,firewall=1,tag=5"),
+                "virtio=02:CA:F6:74:B4:68,bridge=vmbr7,firewall=1,tag=5",
             ),
             (
                 "scsi0",
@@ -439,34 +408,5 @@ mod tests {
         ] {
             assert_eq!(cpu("host", template.map(str::to_owned).as_ref()), expected);
         }
-    }
-
-    #[test]
-    fn interfaces_keep_their_model() {
-        let mac = mac_address("cluster", 101);
-        for (template, expected) in [
-            (
-                "e1000=AA:BB:CC:DD:EE:FF,bridge=vmbr1",
-                format!("e1000={mac},bridge=vmbr1"),
-            ),
-            (
-                "model=virtio,macaddr=AA:BB:CC:DD:EE:FF,bridge=vmbr1",
-                format!("virtio={mac},bridge=vmbr1"),
-            ),
-            (
-                "virtio,bridge=vmbr1,trunks=2;3",
-                format!("virtio={mac},bridge=vmbr1,trunks=2;3"),
-            ),
-        ] {
-            assert_eq!(net0(template, "cluster", 101), expected);
-        }
-    }
-
-    #[test]
-    fn mac_addresses_are_stable_and_apart() {
-        assert_eq!(mac_address("a", 1), mac_address("a", 1));
-        assert_ne!(mac_address("a", 1), mac_address("a", 2));
-        assert_ne!(mac_address("a", 1), mac_address("b", 1));
-        assert!(mac_address("a", 1).starts_with("02:"));
     }
 }

@@ -11,6 +11,7 @@ use kproxide_planner::ids::Vmid;
 use sha2::{Digest as _, Sha256};
 
 use super::cloudinit::without_memory_hotplug;
+use super::interfaces::connections;
 use super::inventory::{Guest, GuestStatus, Hypervisor, Inventory};
 use super::template::{Template, TemplateError, Templates, holds_linked_clones};
 use super::vm_config::{Disk, VmConfig};
@@ -97,6 +98,7 @@ fn hypervisor_facts(inventory: &Inventory, hypervisor: &Hypervisor) -> Hyperviso
         // It is asked apart from the inventory.
         details: None,
         storages: storages.collect(),
+        bridges: None,
     }
 }
 
@@ -147,6 +149,7 @@ pub fn template_facts(
             has_agent: true,
             smbios_uuid: None,
             hotplugs_memory: false,
+            connections: BTreeMap::new(),
         }],
     }
 }
@@ -203,6 +206,7 @@ fn facts_of_template(inventory: &Inventory, template: &Template) -> TemplateFact
         has_agent: config.agent_enabled(),
         smbios_uuid: config.smbios_uuid.as_deref().map(Into::into),
         hotplugs_memory: without_memory_hotplug(config).is_some(),
+        connections: connections(config),
     }
 }
 

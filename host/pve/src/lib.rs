@@ -58,6 +58,8 @@ pub mod machine;
 
 pub mod cloudinit;
 
+mod interfaces;
+
 pub mod ownership;
 
 pub mod preflight;

@@ -3,11 +3,12 @@
 //! Calls that start a task return its [`Upid`]; what the task does is known only when it has ended
 //! ([`Client::follow`]). A write that fails with [`super::error::Executed::Unknown`] must be looked for, not repeated.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use kproxide_planner::facts::CloneSpec;
+use kproxide_planner::facts::{BridgeKind, CloneSpec};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -86,7 +87,15 @@ pub struct ExecStatus {
 #[derive(Debug, Deserialize)]
 struct Interface {
     iface: String,
+    #[serde(rename = "type", default, deserialize_with = "types::text")]
+    kind: Option<String>,
 }
+
+/// What machines can be connected to on one server, by name.
+pub type Bridges = BTreeMap<Arc<str>, BridgeKind>;
+
+/// Of one server. Further ones are not known.
+const BRIDGES_MAX: usize = 4096;
 
 /// Privileges by path: `/pool/k8s` → `VM.Allocate`, ….
 pub type Permissions = BTreeMap<String, BTreeMap<String, Value>>;
@@ -109,11 +118,18 @@ impl Client {
     }
 
     /// The bridges and virtual networks of a server to which the credentials may connect machines. Others are not told.
-    pub async fn bridges(&self, hypervisor: &str) -> Result<BTreeSet<String>, Error> {
+    pub async fn bridges(&self, hypervisor: &str) -> Result<Bridges, Error> {
         let call = Call::get(&["nodes", hypervisor, "network"]);
         let call = call.params(Params::new().with("type", "any_bridge"));
         let found: Vec<Interface> = self.fetch(call).await?;
-        Ok(found.into_iter().map(|found| found.iface).collect())
+        let found = found.into_iter().take(BRIDGES_MAX).map(|found| {
+            let kind = match found.kind.as_deref() {
+                Some("vnet") => BridgeKind::Vnet,
+                Some(_) | None => BridgeKind::Plain,
+            };
+            (found.iface.into(), kind)
+        });
+        Ok(found.collect())
     }
 
     /// Is the number free in the whole cluster? Reserves nothing, works without quorum, and counts VMs we may not see.

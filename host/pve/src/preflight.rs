@@ -7,6 +7,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kproxide_planner::facts::Connection;
+
 use super::client::Client;
 use super::error::{Error, GRANT_IT, Meaning};
 use super::machine::{Permissions, Version};
@@ -24,8 +26,8 @@ pub struct Scope {
     pub templates: Vec<u32>,
     /// Storages that clones are made on.
     pub storages: Vec<String>,
-    /// Bridges of the templates' interfaces: `vmbr0`, or with their SDN zone `ZONE/VNET`.
-    pub bridges: Vec<String>,
+    /// What machines are connected to: each with its SDN zone, and a VLAN as Proxmox asks for it. See [`network_paths`].
+    pub networks: Vec<String>,
     /// Machines join through the guest agent.
     pub guest_exec: bool,
     /// A template has memory hotplug, which its clones must not have.
@@ -45,13 +47,36 @@ impl Scope {
         };
         scope.memory_hotplug |= privilege.as_deref() == Some(HARDWARE);
         if let Some(network) = path.strip_prefix("/sdn/zones/") {
-            scope.bridges.push(network.to_owned());
+            scope.networks.push(network.to_owned());
         } else if let Some(storage) = path.strip_prefix("/storage/") {
             scope.storages.push(storage.to_owned());
         }
         scope
     }
 }
+
+/// Below `/sdn/zones`, what a connection to a plain bridge takes: with VLANs each of these, else the bridge.
+///
+/// Source: `PVE::GuestHelpers::check_vnet_access` of pve-guest-common.
+pub fn network_paths(connection: &Connection) -> Vec<String> {
+    let Connection {
+        bridge,
+        vlan,
+        trunks,
+    } = connection;
+    let mut paths: Vec<String> = vlan
+        .iter()
+        .chain(trunks)
+        .map(|vlan| format!("{PLAIN_BRIDGES}/{bridge}/{vlan}"))
+        .collect();
+    if paths.is_empty() {
+        paths.push(format!("{PLAIN_BRIDGES}/{bridge}"));
+    }
+    paths
+}
+
+/// The zone of bridges that belong to a server itself.
+const PLAIN_BRIDGES: &str = "localnetwork";
 
 /// The privileges missing on one path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -302,7 +327,7 @@ fn needs(scope: &Scope, version: &Version) -> Vec<Need> {
         pool,
         templates,
         storages,
-        bridges,
+        networks,
         guest_exec,
         memory_hotplug,
     } = scope;
@@ -360,12 +385,7 @@ fn needs(scope: &Scope, version: &Version) -> Vec<Need> {
             privileges: vec!["Datastore.AllocateSpace", "Datastore.Audit"],
         });
     }
-    // A plain bridge is in this zone.
-    let network = |bridge: &String| match bridge.contains('/') {
-        true => bridge.clone(),
-        false => format!("localnetwork/{bridge}"),
-    };
-    for network in bridges.iter().map(network).collect::<BTreeSet<_>>() {
+    for network in unique(networks) {
         needs.push(Need {
             path: format!("/sdn/zones/{network}"),
             role: "KproxideNetwork",
@@ -414,7 +434,7 @@ mod tests {
             pool: Some("k8s".to_owned()),
             templates: vec![9000],
             storages: vec!["ceph".to_owned()],
-            bridges: vec!["vmbr0".to_owned()],
+            networks: vec!["localnetwork/vmbr0".to_owned()],
             guest_exec: true,
             memory_hotplug: false,
         }

@@ -189,6 +189,7 @@ fn not_everywhere(all: &[Offer<'_>]) -> Vec<Finding> {
                     | Refusal::TemplateStays(_)
                     | Refusal::NoAgent(_)
                     | Refusal::NoStorage(_)
+                    | Refusal::NoBridge(_)
                     | Refusal::StorageInactive(_)
                     | Refusal::StorageLocal { .. }
                     | Refusal::NotLinkable { .. }

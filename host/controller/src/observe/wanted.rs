@@ -1,13 +1,14 @@
 //! What the pools ask of each cluster, and what its credentials lack for it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use kproxide_planner::facts::{Join, TemplateChoice};
+use kproxide_planner::facts::{Interface, Join, TemplateChoice};
 use kproxide_planner::ids::ClusterName;
 use kproxide_planner::world::World;
 
 use super::Lookups;
-use kproxide_pve::preflight::{Missing, Scope};
+use kproxide_pve::preflight::{Missing, Scope, network_paths};
 
 /// Privileges that the credentials of a cluster do not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,13 +37,15 @@ impl Lacking {
 pub struct Wanted {
     /// And whether there is one per hypervisor.
     pub templates: BTreeSet<(TemplateChoice, bool)>,
+    /// The network interfaces that classes describe, each with the template of their clones.
+    pub interfaces: BTreeSet<(TemplateChoice, Interface)>,
     /// Machines of one of them join through the guest agent.
     pub guest_exec: bool,
 }
 
 impl Wanted {
     /// What the credentials must be allowed for it, as far as that is known without a look at the templates.
-    pub fn scope(&self, pool: &str, templates: &Lookups) -> Scope {
+    pub fn scope(&self, pool: &str, templates: &Lookups, vnets: &BTreeSet<Arc<str>>) -> Scope {
         let known = templates.values().flatten();
         let known = known.filter(|template| template.vmid.0 > 0);
         Scope {
@@ -50,8 +53,26 @@ impl Wanted {
             memory_hotplug: known.clone().any(|template| template.hotplugs_memory),
             templates: known.map(|template| template.vmid.0).collect(),
             guest_exec: self.guest_exec,
+            networks: self.networks(templates, vnets),
             ..Scope::default()
         }
+    }
+
+    /// What a clone and its change take of plain bridges: the interfaces of the class, and those of the template, which the clone has
+    /// first. Of which zone a VNet is, the credentials cannot see; Proxmox lists one only where they may use it.
+    fn networks(&self, templates: &Lookups, vnets: &BTreeSet<Arc<str>>) -> Vec<String> {
+        let mut paths = Vec::new();
+        for (name, interface) in &self.interfaces {
+            let templates = templates.get(name).into_iter().flatten();
+            for template in templates.filter(|template| template.vmid.0 > 0) {
+                let own = template.connections.get(&interface.name);
+                let connected = interface.connection(own);
+                let all = connected.iter().chain(template.connections.values());
+                let plain = all.filter(|it| !vnets.contains(&it.bridge));
+                paths.extend(plain.flat_map(network_paths));
+            }
+        }
+        paths
     }
 }
 
@@ -69,6 +90,9 @@ pub fn wanted(world: &World) -> BTreeMap<ClusterName, Wanted> {
         for cluster in of_pool {
             let wanted = all.entry(cluster.clone()).or_default();
             let template = class.template_in(cluster);
+            let network = class.network.iter();
+            let interfaces = network.map(|it| (template.clone(), it.clone()));
+            wanted.interfaces.extend(interfaces);
             wanted
                 .templates
                 .insert((template, class.template.is_local()));

@@ -97,8 +97,8 @@ pub fn truncated(text: &str, longest: usize) -> String {
 pub(crate) mod tests {
     use kproxide_planner::claim::{Condition, Intent, Op, Phase};
     use kproxide_planner::facts::{
-        Adopts, BlockedDrains, ClaimCondition, ClaimResources, CloneSpec, CloudInit, MachineSpec,
-        Network, Taint, TaintEffect, VmOptions,
+        Adopts, BlockedDrains, ClaimCondition, ClaimResources, CloneSpec, CloudInit, Interface,
+        MachineSpec, Network, Taint, TaintEffect, VmOptions,
     };
     use kproxide_planner::ids::Vmid;
     use serde_json::json;
@@ -141,6 +141,12 @@ pub(crate) mod tests {
             vm_options: VmOptions {
                 cpu_type: Some("host".to_owned()),
             },
+            network: vec![Interface {
+                name: "net0".into(),
+                bridge: Some("vmbr7".into()),
+                vlan: Some(7),
+                ..Interface::default()
+            }],
         }
     }
 
@@ -295,7 +301,8 @@ pub(crate) mod tests {
                         "user": "ops", "sshKeys": ["ssh-ed25519 AAAA"], "dhcp": false,
                         "network": {"prefixLength": 24, "gateway": "10.0.0.1"},
                         "nameservers": ["10.0.0.53"], "searchDomain": "lab.example",
-                    }, "vmOptions": {"cpuType": "host"}},
+                    }, "vmOptions": {"cpuType": "host"},
+                    "network": [{"name": "net0", "bridge": "vmbr7", "vlan": 7}]},
                     "labels": {"a": "b"}, "annotations": {"c": "d"},
                     "taints": [{"key": "k", "value": "v", "effect": "NoExecute"}],
                     "templateDigest": "t1", "policyDigest": "p1", "policy": "spread@p1",

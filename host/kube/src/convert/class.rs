@@ -1,6 +1,7 @@
 //! NodeClass: its specification is the planner's own type. What is here are rules, and what is read from `cloudInit`: addresses, and the
 //! settings that a claim records.
 
+mod network;
 mod sizes;
 
 use std::net::IpAddr;
@@ -34,6 +35,7 @@ pub fn class_facts(written: &Map<String, Value>) -> ClassFacts {
     let machine = MachineSpec {
         cloud_init: cloud_init.map(|settings| settings_of(settings, network, &mut problems)),
         vm_options: spec.vm_options.clone(),
+        network: network::interfaces(&spec.network, &mut problems),
     };
     ClassFacts {
         digest: digest(&spec, &machine),

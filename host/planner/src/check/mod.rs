@@ -543,6 +543,15 @@ fn hypervisor_violation(world: &World, tally: &Tally, launch: &Launch) -> Option
     {
         return refused("its storage is not active");
     }
+    let network = spec.machine.iter().flat_map(|machine| &machine.network);
+    let mut bridges = network.filter_map(|interface| interface.bridge.as_ref());
+    let has = |bridge| {
+        let known = facts.bridges.as_ref();
+        known.is_some_and(|known| known.contains_key(bridge))
+    };
+    if !bridges.all(has) {
+        return refused("it lacks a bridge of the class, or its bridges are not known");
+    }
     room_violation(cluster, facts, tally, &spec.hypervisor_id())
 }
 

@@ -10,6 +10,7 @@ use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 
 use super::existence::Existence;
+use super::interface::Interface;
 use super::learned::LearnedNode;
 use super::machine::{MachineSpec, ProviderId, VmOptions};
 use super::sizes::{GeneratedTypes, InstanceType};
@@ -113,6 +114,11 @@ pub struct ClassSpec {
     /// Options of the VM. Not given: the template's stay.
     #[serde(default, skip_serializing_if = "VmOptions::is_template")]
     pub vm_options: VmOptions,
+    /// The VM's network interfaces: these and no others. Not given: those of the template. `net0` must be among them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 8)))]
+    #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])))]
+    pub network: Vec<Interface>,
     /// What CSI drivers will say of a Node of this class. kproxide uses this until a first Node has shown it. Most
     /// classes need no entry.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -4,6 +4,8 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
+use super::interface::Interface;
+
 /// The settings of a VM apart from size and place. A claim holds a copy, so that a change of the class does not change
 /// machines that are being launched. The class's digest covers all of it, so only settings that change a VM belong
 /// here.
@@ -17,6 +19,9 @@ pub struct MachineSpec {
     /// Options of the VM.
     #[serde(skip_serializing_if = "VmOptions::is_template")]
     pub vm_options: VmOptions,
+    /// Its network interfaces, by number. Empty: as the template has them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub network: Vec<Interface>,
 }
 
 /// Options of the VM. An option that is not given stays as the template has it.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::interface::Connection;
 use super::ledger::Mark;
 use super::template::TemplateChoice;
 use crate::ids::{StorageName, Uid, Vmid};
@@ -119,6 +120,17 @@ pub struct HypervisorFacts {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub details: Option<Arc<HypervisorDetails>>,
     pub storages: BTreeMap<StorageName, StorageFacts>,
+    /// Bridges and VNets to which the credentials may connect machines. `None`: not known, or no class asks for one by name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bridges: Option<Arc<BTreeMap<Arc<str>, BridgeKind>>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BridgeKind {
+    /// Of the server itself.
+    Plain,
+    /// Of an SDN zone.
+    Vnet,
 }
 
 /// What a server says of itself to policies. What it did not tell is left out.
@@ -196,6 +208,9 @@ pub struct TemplateFacts {
     /// Its clones have memory hotplug until kproxide switches it off, which takes a privilege of its own.
     #[serde(default)]
     pub hotplugs_memory: bool,
+    /// What its network interfaces are connected to, by their names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub connections: BTreeMap<Arc<str>, Connection>,
 }
 
 /// An answer of an older kproxide does not say it.

@@ -7,6 +7,7 @@ mod awaited;
 mod backoff;
 mod blockers;
 mod breaking;
+mod bridges;
 mod budgets;
 mod clones;
 mod coming_room;

@@ -60,6 +60,9 @@ pub enum Refusal {
         storage: StorageName,
         free_percent: u64,
     },
+    NoBridge(Arc<str>),
+    /// Which bridges the hypervisor has.
+    BridgesUnknown,
     StorageLocal {
         storage: StorageName,
         template: String,
@@ -176,6 +179,11 @@ impl fmt::Display for Refusal {
             Self::Requirement(requirement) => {
                 write!(f, "its NodePool requires {}", RequirementText(requirement))
             }
+            Self::NoBridge(bridge) => write!(
+                f,
+                "it has no bridge or VNet {bridge}, or the token has no SDN.Use there"
+            ),
+            Self::BridgesUnknown => f.write_str("its bridges could not be read yet"),
             Self::Drained => {
                 f.write_str("to be emptied, by spec.hypervisors.drain of the ProxmoxCluster")
             }

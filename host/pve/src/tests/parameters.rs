@@ -12,7 +12,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, COOKIE, HeaderValue};
 use http::{Method, Request, StatusCode};
-use kproxide_planner::facts::{CloudInit, MachineSpec, Network, VmOptions};
+use kproxide_planner::facts::{
+    CardModel, CloudInit, Interface, MachineSpec, Network, Queues, VmOptions,
+};
 use kproxide_simulator::clock::Clock;
 use kproxide_simulator::pve::topology::Version;
 use kproxide_simulator::pve::{Pve, Topology};
@@ -164,6 +166,23 @@ fn configurations() -> Vec<Params> {
             vm_options: VmOptions {
                 cpu_type: Some("x86-64-v2-AES".to_owned()),
             },
+            network: vec![
+                Interface {
+                    name: "net0".into(),
+                    vlan: Some(5),
+                    queues: Some(Queues::Auto),
+                    ..Interface::default()
+                },
+                Interface {
+                    name: "net1".into(),
+                    bridge: Some("vmbr0".into()),
+                    model: Some(CardModel::Vmxnet3),
+                    rate: Some(100),
+                    firewall: Some(true),
+                    trunks: vec![10, 20],
+                    ..Interface::default()
+                },
+            ],
         };
         let config = MachineConfig {
             cores: 4,

@@ -241,7 +241,7 @@ impl Access {
     }
 
     /// Paths that a grant names.
-    fn paths(&self) -> impl Iterator<Item = &String> {
+    pub(super) fn paths(&self) -> impl Iterator<Item = &String> {
         self.acl.keys()
     }
 

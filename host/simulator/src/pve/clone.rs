@@ -124,17 +124,9 @@ impl Order {
                 self.check_drive(state, &drive)?;
             }
         }
-        for bridge in source
-            .config
-            .iter()
-            .filter(|(key, _)| is_indexed(key, "net"))
-            .filter_map(|(_, net)| super::vm::option_of(net, "bridge"))
-        {
-            state.require(
-                &self.who,
-                &format!("/sdn/zones/localnetwork/{bridge}"),
-                "SDN.Use",
-            )?;
+        let interfaces = source.config.iter();
+        for (_, interface) in interfaces.filter(|(key, _)| is_indexed(key, "net")) {
+            state.require_network(&self.who, interface)?;
         }
         Ok(())
     }

@@ -25,6 +25,7 @@ mod control;
 mod create;
 mod destroy;
 mod locks;
+mod network;
 mod nodes;
 mod observe;
 mod params;

@@ -6,6 +6,7 @@ use tokio::time::Instant;
 
 use super::answer::{Answer, Refusal};
 use super::cluster::{View, listed};
+use super::network::Bridge;
 use super::serve::Call;
 use super::state::State;
 use super::storage::{Storage, Volume};
@@ -99,7 +100,7 @@ pub(crate) async fn config(call: Call) -> Answer {
     Ok(config.into())
 }
 
-/// `GET /nodes/{node}/network`: the bridges.
+/// `GET /nodes/{node}/network`: the bridges and VNets.
 pub(crate) async fn network(call: Call) -> Answer {
     let state = call.pve.state();
     let wanted = call.params.get("type").unwrap_or("any_bridge");
@@ -108,19 +109,19 @@ pub(crate) async fn network(call: Call) -> Answer {
         .get(&call.node)
         .map(|node| node.bridges.clone())
         .unwrap_or_default();
-    let usable = |bridge: &&String| {
-        state.may(
-            &call.who,
-            &format!("/sdn/zones/localnetwork/{bridge}"),
-            "SDN.Use",
-        )
+    let usable = |bridge: &Bridge<'_>| state.may_see_network(&call.who, bridge);
+    let is_shown = |bridge: &Bridge<'_>| match wanted {
+        "any_bridge" | "include_sdn" => true,
+        "bridge" | "any_local_bridge" => !bridge.is_vnet(),
+        "vnet" => bridge.is_vnet(),
+        _ => false,
     };
-    let shown = matches!(
-        wanted,
-        "bridge" | "any_bridge" | "any_local_bridge" | "include_sdn"
-    );
-    let bridges = bridges.iter().filter(usable).filter(|_| shown);
-    listed(bridges.map(|bridge| json!({"iface": bridge, "type": "bridge", "active": 1, "autostart": 1, "method": "manual"})))
+    let bridges = bridges.iter().map(|text| Bridge::read(text));
+    let bridges = bridges.filter(|it| is_shown(it) && usable(it));
+    listed(bridges.map(|bridge| match bridge.is_vnet() {
+        true => json!({"iface": bridge.name, "type": "vnet", "active": "1", "vlanaware": 0, "ipam": 0}),
+        false => json!({"iface": bridge.name, "type": "bridge", "active": 1, "autostart": 1, "method": "manual"}),
+    }))
 }
 
 /// `GET /nodes/{node}/storage`

@@ -6,6 +6,7 @@ use rand::Rng;
 use tokio::time::Instant;
 
 use super::answer::{Answer, Refusal};
+use super::network::Bridge;
 use super::observe::MachineEvent;
 use super::resize::{CONFIG_LOCK_TIMEOUT, root_only_skiplock};
 use super::serve::Call;
@@ -288,7 +289,11 @@ impl State {
         }
         let nets = vm.config.iter().filter(|(key, _)| is_indexed(key, "net"));
         for bridge in nets.filter_map(|(_, net)| option_of(net, "bridge")) {
-            if !host.bridges.iter().any(|known| known == bridge) {
+            if !host
+                .bridges
+                .iter()
+                .any(|known| Bridge::read(known).name == bridge)
+            {
                 return Err(format!("bridge '{bridge}' does not exist"));
             }
         }

@@ -78,6 +78,7 @@ pub struct HypervisorSpec {
     /// In HA maintenance mode.
     #[serde(default)]
     pub maintenance: bool,
+    /// Names of its own bridges, and `ZONE/VNET` for those of SDN.
     #[serde(default = "vmbr0")]
     pub bridges: Vec<String>,
     /// What Proxmox shows as its notes.

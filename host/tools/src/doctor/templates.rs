@@ -1,16 +1,18 @@
 //! The templates' own configuration, and the privileges that follow from it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use futures::future::join_all;
-use kproxide_planner::facts::InventoryFacts;
+use kproxide_planner::facts::{Interface, InventoryFacts};
 use kproxide_planner::ids::{ClassName, ClusterName, StorageName};
 use kproxide_planner::world::World;
 
 use kproxide_controller::judge::listed;
 use kproxide_controller::judge::{Finding, Group, named, reasons};
-use kproxide_controller::observe::{Lacking, Wanted};
+use kproxide_controller::observe::{Lacking, Wanted, vnets};
 use kproxide_pve::client::Client;
+use kproxide_pve::preflight::network_paths;
 
 #[derive(Default)]
 pub(super) struct Told {
@@ -29,7 +31,7 @@ pub(super) async fn check(
     let mut told = Told::default();
     let settings = world.clusters().get(cluster);
     let pool = settings.map(|it| it.pool.to_string());
-    let mut scope = wanted.scope(&pool.unwrap_or_default(), &facts.templates);
+    let mut scope = wanted.scope(&pool.unwrap_or_default(), &facts.templates, &vnets(facts));
     let servers = facts
         .hypervisors
         .iter()
@@ -52,22 +54,22 @@ pub(super) async fn check(
             scope
                 .storages
                 .extend(drives.map(|disk| disk.storage.to_string()));
-            let Ok(config) = client.read_config(&template.hypervisor, vmid).await else {
-                continue;
-            };
-            let networks = config.raw.iter().filter(|(key, _)| key.starts_with("net"));
-            let bridges = networks.filter_map(|(_, value)| {
-                let mut options = value.split(',');
-                options.find_map(|option| option.strip_prefix("bridge="))
-            });
-            for bridge in bridges {
+            for (interface, connection) in &template.connections {
+                scope.networks.extend(network_paths(connection));
+                // The class says where machines of its own network are connected.
+                let is_replaced = |it: &Interface| it.name == *interface && it.bridge.is_some();
+                let network = &class.network;
+                let is_gone = !network.is_empty() && network.iter().all(|it| it.name != *interface);
+                if is_gone || network.iter().any(is_replaced) {
+                    continue;
+                }
+                let bridge = &connection.bridge;
                 let on_each = (!class.template.is_local()).then_some(servers.clone());
                 let on = on_each.unwrap_or_else(|| [template.hypervisor.to_string()].into());
-                scope.bridges.push(bridge.to_owned());
                 uses.push(Use {
                     class: name.clone(),
                     vmid,
-                    bridge: bridge.to_owned(),
+                    bridge: bridge.clone(),
                     on,
                 });
             }
@@ -93,7 +95,7 @@ pub(super) async fn check(
 struct Use {
     class: ClassName,
     vmid: u32,
-    bridge: String,
+    bridge: Arc<str>,
     on: BTreeSet<String>,
 }
 
@@ -109,7 +111,7 @@ async fn bridges(client: &Client, uses: &[Use]) -> Vec<Finding> {
     for one in uses {
         let lacks = |server: &&String| {
             told.get(server)
-                .is_some_and(|has| !has.contains(&one.bridge))
+                .is_some_and(|has| !has.contains_key(&one.bridge))
         };
         let without: Vec<&str> = one.on.iter().filter(lacks).map(String::as_str).collect();
         if without.is_empty() {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use kproxide_planner::facts::{
-    ClaimFacts, Drive, GuestFacts, GuestStatus, HypervisorFacts, InventoryFacts, StorageFacts,
-    TemplateDisk, TemplateFacts,
+    BridgeKind, ClaimFacts, Drive, GuestFacts, GuestStatus, HypervisorFacts, InventoryFacts,
+    StorageFacts, TemplateDisk, TemplateFacts,
 };
 use kproxide_planner::ids::{ClusterName, StorageName, Vmid};
 use kproxide_planner::kubernetes::quantity::Quantity;
@@ -61,6 +61,8 @@ struct Hypervisor {
     maintenance: bool,
     /// Not given: one that is large enough.
     storages: Option<Vec<Storage>>,
+    /// Its bridges and VNets. Not given: all that NodeClasses name.
+    bridges: Option<Vec<String>>,
     /// Names of the templates that stand on it. If no hypervisor gives any: those of all NodeClasses.
     templates: Option<Vec<String>>,
 }
@@ -152,6 +154,7 @@ pub(super) fn read(object: &Object) -> Result<(ClusterName, Known), BadInput> {
             committed_threads: hypervisor.used.cores.into(),
             committed_memory_bytes: used,
             storages,
+            bridges: hypervisor.bridges.as_ref().map(bridges),
             ..HypervisorFacts::default()
         };
         let name: Arc<str> = hypervisor.name.as_str().into();
@@ -176,6 +179,14 @@ pub(super) fn read(object: &Object) -> Result<(ClusterName, Known), BadInput> {
         facts: inventory,
     };
     Ok((object.name().into(), known))
+}
+
+fn bridges<T: AsRef<str>>(
+    names: impl IntoIterator<Item = T>,
+) -> Arc<BTreeMap<Arc<str>, BridgeKind>> {
+    let names = names.into_iter();
+    let plain = names.map(|name| (name.as_ref().into(), BridgeKind::Plain));
+    Arc::new(plain.collect())
 }
 
 fn empty() -> InventoryFacts {
@@ -257,7 +268,10 @@ pub(super) fn complete(
     } = known;
     inventory.taken_at = Some(now);
     let classes: Vec<_> = world.classes().values().collect();
+    let network = classes.iter().flat_map(|class| &class.network);
+    let named = bridges(network.filter_map(|it| it.bridge.as_ref()));
     for facts in inventory.hypervisors.values_mut() {
+        facts.bridges.get_or_insert_with(|| named.clone());
         if !facts.storages.is_empty() {
             continue;
         }
@@ -314,6 +328,7 @@ fn template_on(name: &Arc<str>, facts: &HypervisorFacts) -> TemplateFacts {
         has_agent: true,
         smbios_uuid: None,
         hotplugs_memory: false,
+        connections: BTreeMap::new(),
     }
 }
 

@@ -347,3 +347,68 @@ fn the_digest_is_of_what_machines_show() {
     );
     assert_eq!(base, digest(|spec| spec["vmOptions"] = json!({})));
 }
+
+#[test]
+fn interfaces_stand_by_number_and_net0_must_be_there() {
+    let facts = read(|spec| {
+        spec["network"] = json!([
+            {"name": "net10", "bridge": "vn1", "queues": "auto"},
+            {"name": "net0", "vlan": 7, "macPrefix": "BC:24:11"},
+            {"name": "net2", "bridge": "vmbr1", "queues": 4, "trunks": [10, 20], "mtu": 1},
+        ]);
+    });
+    assert_eq!(facts.problem, None);
+    let names: Vec<&str> = facts.machine.network.iter().map(|it| &*it.name).collect();
+    assert_eq!(names, ["net0", "net2", "net10"]);
+    let plain = read(|_| {});
+    assert_ne!(plain.digest, facts.digest);
+    for (network, said) in [
+        (
+            json!([{"name": "net1", "bridge": "vmbr0"}]),
+            "spec.network: has no net0",
+        ),
+        (
+            json!([{"name": "net0"}, {"name": "net0"}]),
+            "network[1].name: \"net0\" is there twice",
+        ),
+        (
+            json!([{"name": "net0"}, {"name": "net032"}]),
+            "network[1].name: \"net032\" is none of",
+        ),
+        (
+            json!([{"name": "net0", "bridge": "a b"}]),
+            "network[0].bridge: \"a b\" is not a bridge",
+        ),
+        (
+            json!([{"name": "net0", "vlan": 4095}]),
+            "network[0].vlan: 4095 is no VLAN",
+        ),
+        (
+            json!([{"name": "net0", "trunks": [1, 0]}]),
+            "network[0].vlan: 0 is no VLAN",
+        ),
+        (
+            json!([{"name": "net0", "mtu": 575}]),
+            "network[0].mtu: 575 is neither 1",
+        ),
+        (
+            json!([{"name": "net0", "mtu": 1500, "model": "e1000"}]),
+            "network[0].mtu: is for model virtio",
+        ),
+        (
+            json!([{"name": "net0", "macPrefix": "01:24"}]),
+            "begins a multicast address",
+        ),
+        (
+            json!([{"name": "net0", "macPrefix": "02:1"}]),
+            "is not 1 to 5 bytes",
+        ),
+        (
+            json!([{"name": "net0", "queues": 65}]),
+            "\"65\" is neither auto nor a number from 1 to 64",
+        ),
+    ] {
+        let problem = problem(|spec| spec["network"] = network);
+        assert!(problem.contains(said), "{problem}");
+    }
+}

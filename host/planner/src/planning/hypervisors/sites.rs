@@ -328,6 +328,9 @@ impl<'w> Hypervisors<'w> {
         size: &InstanceType,
     ) -> Result<(CloneWay<'w>, Vec<NewDisk<'w>>), Refusal> {
         let clone = CloneWay::of(class, hypervisor)?;
+        if let Some(refusal) = unconnected(class, hypervisor.facts) {
+            return Err(refusal);
+        }
         let mut disks = Vec::new();
         for (name, bytes) in clone.needs(size) {
             let storage = self.storage_for(hypervisor, name, class, &clone)?;
@@ -408,6 +411,20 @@ impl<'w> Hypervisors<'w> {
             storage_free,
         }
     }
+}
+
+/// Proxmox makes a VM on a bridge that its server lacks, and does not start it.
+pub(crate) fn unconnected(class: &ClassFacts, facts: &HypervisorFacts) -> Option<Refusal> {
+    let mut bridges = class
+        .machine
+        .network
+        .iter()
+        .filter_map(|it| it.bridge.as_ref());
+    let Some(known) = &facts.bridges else {
+        return bridges.next().map(|_| Refusal::BridgesUnknown);
+    };
+    let missing = bridges.find(|bridge| !known.contains_key(*bridge));
+    missing.cloned().map(Refusal::NoBridge)
 }
 
 impl<'w> Hypervisor<'w> {

@@ -285,7 +285,7 @@ async fn missing_privileges_come_with_their_commands() {
         pool: Some("k8s".to_owned()),
         templates: vec![9001],
         storages: vec!["local-lvm".to_owned()],
-        bridges: vec!["vmbr0".to_owned()],
+        networks: vec!["localnetwork/vmbr0".to_owned()],
         guest_exec: false,
         memory_hotplug: false,
     };

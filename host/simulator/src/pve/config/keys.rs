@@ -141,15 +141,12 @@ pub(super) fn check_privileges<'a>(
         if !is_drive_key(key) {
             state.require_any(&call.who, &vm, privileges_of(key, value))?;
         }
-        if let Some(bridge) = value
-            .filter(|_| is_indexed(key, "net"))
-            .and_then(|net| crate::pve::vm::option_of(net, "bridge"))
-        {
-            state.require(
-                &call.who,
-                &format!("/sdn/zones/localnetwork/{bridge}"),
-                "SDN.Use",
-            )?;
+        if is_indexed(key, "net") {
+            // Neither changed nor deleted where its old bridge may not be used.
+            let old = state.vms.get(&call.vmid()).and_then(|vm| vm.get(key));
+            for interface in [old, value].into_iter().flatten() {
+                state.require_network(&call.who, interface)?;
+            }
         }
         if let Some(drive) = value
             .filter(|_| is_drive_key(key))
