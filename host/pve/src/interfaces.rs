@@ -23,6 +23,9 @@ const OPTIONS: [&str; 10] = [
     "trunks",
 ];
 
+/// Names and values, and the names of those that go.
+type Interfaces<'c> = (Vec<(String, String)>, Vec<&'c str>);
+
 /// Of which machine they are.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Machine<'a> {
@@ -37,7 +40,7 @@ pub(super) fn interfaces<'c>(
     clone: &'c VmConfig,
     wanted: &[Interface],
     machine: Machine<'_>,
-) -> Result<(Vec<(String, String)>, Vec<&'c str>), Unfit> {
+) -> Result<Interfaces<'c>, Unfit> {
     if wanted.is_empty() {
         let net0 = clone.raw.get("net0");
         let net0 = net0.map(|template| Card::read(template).line(&machine.mac(0, "02")));
@@ -88,7 +91,7 @@ fn vlans(text: &str) -> Vec<u16> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     match (first.trim().parse(), last.trim().parse()) {
         (Ok(first), Ok(last)) if last <= 4094 => (first..=last).collect(),
-        _ => Vec::new(),
+        (Ok(_) | Err(_), Ok(_) | Err(_)) => Vec::new(),
     }
 }
 
@@ -132,8 +135,7 @@ impl Card {
             .iter()
             .find_map(|(name, value)| match name.as_str() {
                 "model" => Some(value.clone()),
-                other if !OPTIONS.contains(&other) => Some(other.to_owned()),
-                _ => None,
+                other => (!OPTIONS.contains(&other)).then(|| other.to_owned()),
             })
             .or(bare_model);
         options.retain(|(name, _)| {

@@ -72,7 +72,7 @@ pub enum TemplateError {
     /// Such a VM was never converted.
     #[error(
         "VM {vmid} on {hypervisor} is {} but is not a template: convert it with `qm template {vmid}`, or correct `{}`",
-        match choice { TemplateChoice::Name(name) => format!("named {name:?}"), other => format!("one {other}") },
+        match choice { TemplateChoice::Name(name) => format!("named {name:?}"), TemplateChoice::Tags(_) | TemplateChoice::Vmid(_) => format!("one {choice}") },
         choice.field()
     )]
     NotATemplate {
@@ -88,7 +88,7 @@ pub enum TemplateError {
         "template {} is ambiguous: VMs {} {}{}",
         Quoted(choice),
         .vmids.iter().map(u32::to_string).collect::<Vec<_>>().join(", "),
-        match choice { TemplateChoice::Name(_) => "have this name; rename all but one", _ => "match; take a tag off all but one" },
+        match choice { TemplateChoice::Name(_) => "have this name; rename all but one", TemplateChoice::Tags(_) | TemplateChoice::Vmid(_) => "match; take a tag off all but one" },
         .hypervisor.as_ref().map(|name| format!(" on hypervisor {name}")).unwrap_or_else(|| ", or set `template.placement: local` if there is one per hypervisor".to_owned())
     )]
     Ambiguous {
@@ -128,7 +128,7 @@ impl fmt::Display for Quoted<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             TemplateChoice::Name(name) => write!(f, "{name:?}"),
-            other => other.fmt(f),
+            other @ (TemplateChoice::Tags(_) | TemplateChoice::Vmid(_)) => other.fmt(f),
         }
     }
 }

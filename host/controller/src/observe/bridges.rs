@@ -17,7 +17,9 @@ const DEADLINE: Duration = Duration::from_secs(5);
 
 /// What the servers of one cluster have told, and when.
 #[derive(Clone, Default)]
-pub(super) struct Bridges(BTreeMap<Arc<str>, (Instant, Arc<BTreeMap<Arc<str>, BridgeKind>>)>);
+pub(super) struct Bridges(BTreeMap<Arc<str>, Told>);
+
+type Told = (Instant, Arc<BTreeMap<Arc<str>, BridgeKind>>);
 
 impl Bridges {
     /// Asks each server that is online and has not told within five minutes.

@@ -65,7 +65,7 @@ fn check(spec: &ClassSpec, problems: &mut Problems) {
             "cannot be used with clone: linked, which stays on the template's storage; use clone: full, or leave storage out",
         );
     }
-    if name.is_some() == !tags.is_empty() {
+    if name.is_some() != tags.is_empty() {
         problems.add("template", "set exactly one of name and tags");
     }
     for (cluster, own) in &spec.clusters {

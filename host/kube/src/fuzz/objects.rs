@@ -146,7 +146,11 @@ fn seeds() -> &'static [Value; 2] {
                     "user": "ops", "sshKeys": ["ssh-ed25519 AAAA"], "dhcp": false,
                     "network": {"prefixLength": 24, "gateway": "10.0.0.1"},
                     "nameservers": ["10.0.0.53"], "searchDomain": "lab.example",
-                }, "vmOptions": {"cpuType": "host"}},
+                }, "vmOptions": {"cpuType": "host"}, "network": [{
+                    "name": "net0", "bridge": "vmbr0", "vlan": 7, "model": "virtio", "mtu": 1,
+                    "macPrefix": "BC:24:11", "rateMBps": 100, "queues": "auto", "firewall": true,
+                    "trunks": [10],
+                }]},
                 "address": "10.0.0.10", "labels": {"a": "b"}, "annotations": {"c": "d"},
                 "taints": [{"key": "k", "value": "v", "effect": "NoExecute"}],
                 "templateDigest": "t1", "policyDigest": "p1",

@@ -81,10 +81,13 @@ mod tests {
     use crate::pve::topology::{AclSpec, Topology};
     use crate::rng::Seed;
 
-    /// Rights, an interface, and at which path Proxmox refused it; rows of recordings of its daemons.
+    /// Rights, and whether they count below; an interface; at which path Proxmox refused it.
+    type Row<'a> = (&'a [(&'a str, bool)], &'a str, Option<&'a str>);
+
+    /// Rows of recordings of its daemons.
     #[test]
     fn connecting_takes_the_right_at_the_path_that_proxmox_names() {
-        let rows: [(&[(&str, bool)], &str, Option<&str>); 12] = [
+        let rows: [Row<'_>; 12] = [
             (&[], "bridge=vmbr0", Some("localnetwork/vmbr0")),
             (
                 &[("localnetwork/vmbr0/100", false)],

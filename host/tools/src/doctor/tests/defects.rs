@@ -110,7 +110,7 @@ pub(super) const DEFECTS: &[Defect] = &[
             w.grant("/sdn/zones/localnetwork/vmbr7", &[]);
         }) },
     Defect { name: "the template's disk is larger than asked", level: Warning, object: DEBIAN, reason: "DiskLarger",
-        words: "asks for a disk of 5 GiB, and template k8s-node has one of 10 GiB",
+        words: "asks for a disk of 5 GiB, and template 9002 has one of 10 GiB",
         inject: |w| w.edit("nodeclasses/debian", json!({"instanceTypes": [{"name": "medium", "cores": 4, "memoryMiB": 8192, "diskGiB": 5}]})),
         mend: ByHand(size_is_right) },
     Defect { name: "no server has the memory of a size", level: Error, object: DEBIAN, reason: "NoRoom",
